@@ -14,7 +14,12 @@ from headscope.errors import InputError
 from headscope.heads import read_scores
 from headscope.pocket.sample import sample_documents
 from headscope.results.common import Leakage
+from headscope.results.lahis import LahisResult
+from headscope.runs.reading import result_of
+from headscope.shown.blocks import HeadMaps
 from headscope.studies.leakage import check_document_leakage
+from headscope.studies.registry import study_of
+from headscope.studies.study import shown_of
 
 LANGUAGES = ("en", "tr", "ru")
 
@@ -42,6 +47,17 @@ def test_the_documents_that_heads_were_found_on_are_known(run: Path) -> None:
     allowed = check_document_leakage(heads, [*fresh, used[2]], allow_overlap=True)
     assert allowed.overlap == 1
     assert not check_document_leakage("5.3", fresh).known
+
+
+def test_the_map_counts_the_languages_in_which_a_head_is_important(run: Path) -> None:
+    result = result_of(run, LahisResult, "a run of find lahis")
+    figure = shown_of(study_of("find lahis"), result, run).figure
+    assert isinstance(figure, HeadMaps)
+    (counts,) = figure.maps
+    counted = [count for row in counts.values for count in row if count is not None]
+    important = [language.important for language in result.languages.values()]
+    assert sum(counted) == sum(important) and max(counted) <= len(LANGUAGES)
+    assert {counts.values[layer][head] for layer, head in counts.marked} <= {2.0, 3.0}
 
 
 def test_one_language_and_a_moving_gate(command: Callable[..., Any], tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from headscope.ablations import KINDS, gives
 from headscope.estimates import Estimate
 from headscope.heads import Head
+from headscope.measure.intervals import wilson_interval
 from headscope.results.common import Ablation, Leakage, ReferenceText, ScoredHead
 from headscope.results.overlap import GroupOverlap, PairOverlap
 from headscope.shown.blocks import (
@@ -30,6 +31,8 @@ from headscope.shown.words import arrow, between, count, enumeration, fixed, num
 SCORE = Column("score", "Score")
 CHANCE = Column("chance", "Chance", "what the score would be by chance")
 ABOVE = Column("above_chance", "Score \u2212 chance", "the score, corrected for chance")
+#: Share of heads at chance whose 95 % intervals lie above it.
+TAIL = 0.025
 #: Heads whose intervals say how far scores are known.
 HIGHEST = 10
 ENDS = (Column("low", "low"), Column("high", "high"))
@@ -110,36 +113,43 @@ def head_map(
     return HeadMap(name, values, places(marked))
 
 
-def highest(heads: Sequence[ScoredHead], unit: str = "", chance: str = "by chance") -> str:
-    """`head 4.3 (0.70, 95 % CI 0.51 to 0.90; 0.1 by chance); mean over all 96 heads 0.02`.
+def by_rank(head: ScoredHead) -> float:
+    """The number that heads are ranked by: the score, corrected for chance where that is known."""
+    return (head.score if head.above_chance is None else head.above_chance) or 0.0
 
-    Of the first of these heads, as far as that is known.
-    """
-    best, mean = heads[0], sum(head.score or 0.0 for head in heads) / len(heads)
-    words = f"head {best.place} ({number(best.score or 0.0)}{unit}"
-    if best.low is not None and best.high is not None:
-        to = "\u00a0to\u00a0" if best.low < 0 else "\u2009\u2013\u2009"
-        words += f", 95\u00a0% CI {number(best.low)}{to}{number(best.high)}"
-    level = best.number("chance")
-    words += ")" if level is None else f"; {number(level)} {chance})"
-    return f"{words}; mean over all {len(heads)} heads {number(mean)}"
+
+def strongest(heads: Sequence[ScoredHead], unit: str = "") -> str:
+    """`Strongest: 4.3 (0.70 above chance).`, by what its heads are ranked by."""
+    best = max(heads, key=by_rank)
+    above = "" if best.above_chance is None else " above chance"
+    return f"Strongest: {best.place} ({number(by_rank(best))}{unit}{above})."
 
 
 def significant(heads: Iterable[ScoredHead]) -> list[ScoredHead]:
     """The heads whose interval lies above chance, or above 0 where chance is not known."""
     return [
-        head
-        for head in heads
-        if head.low is not None and head.low > max(head.number("chance") or 0.0, 0.0)
+        head for head in heads if head.low is not None and head.low > (head.number("chance") or 0.0)
     ]
 
 
-def significant_sets(parts: Mapping[str, Sequence[ScoredHead]], than: str = "chance") -> HeadSets:
-    """Of each part the heads above chance."""
-    sets = {name: significant(heads) for name, heads in parts.items()}
+def by_luck(heads: Sequence[ScoredHead]) -> str:
+    """How many heads would be above chance, were all of them at chance."""
+    return f"{fixed(TAIL * len(heads), 1)} expected by chance"
+
+
+def candidates(heads: Sequence[ScoredHead], examples: int) -> bool:
+    """Whether the heads above chance are only candidates: their intervals are of few examples, or
+    as many may be above chance where all heads are at chance."""
+    found = len(significant(heads))
+    return examples < FEW or wilson_interval(found, len(heads))[0] <= TAIL
+
+
+def head_sets(title: str, sets: Mapping[str, Sequence[ScoredHead]]) -> HeadSets:
+    """Heads by name, those listed first that are ranked highest."""
+    sets = {name: sorted(heads, key=by_rank, reverse=True) for name, heads in sets.items()}
     more = [f"{name}: {len(heads)}" for name, heads in sets.items() if len(heads) > LISTED]
     return HeadSets(
-        f"Heads above {than}, best first",
+        title,
         {name: places(head.place for head in heads[:LISTED]) for name, heads in sets.items()},
         f"the first {LISTED} of {enumeration(more)}" if more else "",
     )
@@ -147,8 +157,8 @@ def significant_sets(parts: Mapping[str, Sequence[ScoredHead]], than: str = "cha
 
 def top_heads(heads: Sequence[ScoredHead]) -> HeadSets:
     """The first heads of a ranking that tells no set of heads apart."""
-    best = heads[:HIGHEST]
-    return HeadSets("Highest heads", {"highest": places(head.place for head in best)})
+    best = sorted(heads, key=by_rank, reverse=True)[:HIGHEST]
+    return head_sets("Highest heads", {"highest": best})
 
 
 def spread(heads: Sequence[ScoredHead], examples: str) -> str:

@@ -23,7 +23,7 @@ from headscope.results.methods import MethodRun, MethodsResult, SurveyResult
 from headscope.runs import Result, Run, carry_out, decode, encode
 from headscope.runs.reading import result_of
 from headscope.settings import Option, Settings
-from headscope.shown.blocks import Cell, Section, Shown, Text, table_of
+from headscope.shown.blocks import Cell, Section, Shown, table_of
 from headscope.studies.compare.methods import (
     CompareMethods,
     TopHeads,
@@ -191,9 +191,7 @@ def _show(result: SurveyResult, run: Path) -> Shown:
         },
         f"Each has a run folder with a report of its own, {RUNS}/METHOD below that of the survey",
     )
-    report = [Text("Report", (("report", result.report),))] if result.report else []
-    sections = [*shown.sections, *([Section("Report", report, brief=True)] if report else [])]
-    return replace(shown, sections=[Section("What was run", [ran], brief=True), *sections])
+    return replace(shown, sections=[*shown.sections, Section("What was run", [ran], brief=True)])
 
 
 command = Study(Survey, survey, result=SurveyResult, show=_show)

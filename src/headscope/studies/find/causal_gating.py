@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import nextafter
 from operator import not_
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,16 +17,14 @@ from headscope.data.tasks import Task
 from headscope.estimates import Floats
 from headscope.evidence.blocks import (
     OPEN,
-    Bar,
-    bars_of,
     few_sets,
-    levels_table,
-    moved,
-    table_of_tests,
+    forest,
+    tables,
+    uncertainty,
     verdict,
 )
 from headscope.evidence.controls import DEFAULT, drawn, name_controls
-from headscope.evidence.rows import ORIGINAL, SELECTED, Basis, Condition, Evidence, Statistic
+from headscope.evidence.rows import SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.gating import (
     ROLES,
@@ -49,9 +48,8 @@ from headscope.results.causal_gating import (
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import (
-    Bars,
     Column,
-    HeadMaps,
+    HeadPlace,
     HeadSets,
     HeadTable,
     Lines,
@@ -67,7 +65,7 @@ from headscope.studies.find.head_scores import describe
 from headscope.studies.find.soft_gate import default_heads
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model, steps_of
-from headscope.studies.shows import head_map, head_table, model_facts, places
+from headscope.studies.shows import head_table, model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
@@ -123,9 +121,9 @@ def _changes(**values: Any) -> dict[str, Any]:
 class FindCausalGating(Settings):
     """Fit soft gates of all heads to a task, pushed towards keeping and towards removing them.
 
-    A head that stays open either way helps the task, one that stays closed hinders it, one that
-    follows the push has no effect. Removal tests these roles. --steps, --seeds and --batch are 500,
-    10 and 64 by default; in a model of fewer than 256 heads 150, 3 and 16.
+    A head that stays open either way may help the task, one that stays closed may hinder it, one
+    that follows the push may have no effect. Removal tests these roles. --steps, --seeds and
+    --batch are 500, 10 and 64 by default; in a model of fewer than 256 heads 150, 3 and 16.
     """
 
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
@@ -368,16 +366,17 @@ def concluded(result: CausalGatingResult) -> CausalGatingResult:
 
 def _show(result: CausalGatingResult, run: Path) -> Shown:
     details, table = result.details, result.evidence
-    tests = [levels_table(table, ["nll"], "Loss of the answers", PREDICTED)]
-    if table.tests:
-        tests.append(table_of_tests(table, ["nll"]))
+    rows = [(each.of, "nll", each, None) for each in table.selected]
+    effect = forest(table, rows, "Loss without heads of a role: selected minus random heads")
+    by_gates = enumeration([f"{each.mean} {role}" for role, each in details.roles.items()])
+    examples = count(details.held_out, "held-out example")
     return Shown(
         "Causal head gating",
-        f"Which heads of {result.model_name} help with {details.task}, which hinder it, and which "
-        "have no effect?",
-        _finding(result),
-        *_stability(result),
-        result.cautions,
+        f"Which heads of {result.model_name} does {details.task} need, which are in its way, and "
+        "which have no effect?",
+        [sentence_of(result.verdict), f"Candidates by their gates: {by_gates}."],
+        *(uncertainty(table, "nll", table.main, examples) if table.selected else ("", "")),
+        [*result.cautions, *_one_seed(details)],
         [
             *model_facts(result.model_name, len(result.heads)),
             ("examples", str(result.examples)),
@@ -385,43 +384,23 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
             ("seeds", str(len(details.fits))),
         ],
         [
-            Section("Losses", _bars(result)),
+            Section("Heads", [_sets(result)]),
             Section("Roles", [_role_table(result)], brief=True),
-            Section("Roles tested", tests, brief=True),
-            Section("Where the heads are", _maps(result)),
-            Section("Every head", [_ranking(result)]),
-            Section("Fits", [_fits(details.fits)]),
+            *(
+                [tables(table, ["nll"], table.main, "examples", PREDICTED)]
+                if table.selected
+                else []
+            ),
+            *([Section("Every head", [_ranking(result)])] if effect else []),
+            Section("Training", [_fits(details.fits)]),
         ],
+        effect or _ranking(result),
     )
 
 
-def _finding(result: CausalGatingResult) -> list[str]:
-    details = result.details
-    counts = enumeration([f"{details.roles[role].mean} {role}" for role in ROLES])
-    sentences = [
-        sentence_of(result.verdict),
-        f"By their gates, of {len(result.heads)} heads {counts} (a role's score of "
-        f"{details.threshold:g} or above, mean over {count(len(details.fits), 'seed')}).",
-    ]
-    for each in result.evidence.selected:
-        lead = f"Without {count(each.k, f'{each.of} head')}"
-        sentences += moved(result.evidence, "nll", each, lead)
-    return sentences
-
-
-def _stability(result: CausalGatingResult) -> tuple[str, str]:
-    """How far seeds agree, and the option that says more of it."""
-    seeds = len(result.details.fits)
-    if seeds == 1:
-        return "One seed: another fit may give the roles to other heads.", "--seeds 3"
-    agreeing = [
-        f"{role} {each.always} of {each.any}" for role, each in result.details.roles.items()
-    ]
-    words = (
-        f"Heads with a role in every one of {seeds} seeds, of those with it in at least one: "
-        f"{', '.join(agreeing)}."
-    )
-    return words, "--seeds 10" if seeds < 10 else ""
+def _one_seed(details: CausalGatingDetails) -> list[str]:
+    one = "One seed: another fit may give the roles to other heads (--seeds 3)."
+    return [one] if len(details.fits) == 1 else []
 
 
 def _cautions(result: CausalGatingResult) -> Iterator[str]:
@@ -434,10 +413,13 @@ def _cautions(result: CausalGatingResult) -> Iterator[str]:
             f"Fewer than half of the {enumeration(unstable)} heads have the role in every seed: "
             "heads can stand in for each other."
         )
-    helpful = without(table, "facilitating")
-    level = table.level("nll", helpful) if helpful else None
-    if level is not None and level.change is not None and level.change.low <= 0:
-        yield "Removal does not confirm that the task needs the facilitating heads."
+    for each in table.selected:
+        level = table.level("nll", each)
+        change = level.change if level else None
+        if change and each.of == "facilitating" and not change.low > 0:
+            yield "Removal does not confirm that the task needs the facilitating heads."
+        if change and each.of == "interfering" and not change.high < 0:
+            yield "Removal does not confirm that the interfering heads are in the way."
     yield from few_sets(table, details.draws)
     nobody = [role for role in ROLES if without(table, role) is None]
     if nobody:
@@ -445,64 +427,25 @@ def _cautions(result: CausalGatingResult) -> Iterator[str]:
 
 
 def _role_table(result: CausalGatingResult) -> Table:
-    removed = {each.of: each.heads for each in result.evidence.selected}
     return table_of(
         "Heads by role",
-        ((role, (role, heads)) for role, heads in result.details.roles.items()),
+        result.details.roles.items(),
         {
-            "heads, mean over seeds": lambda row: row[1].mean,
-            "in every seed": lambda row: row[1].always,
-            "in any seed": lambda row: row[1].any,
-            "removed": lambda row: " ".join(removed.get(row[0], ())) or "none",
-            "gate": lambda row: MEANT.get(row[0], ""),
+            "heads, mean over seeds": lambda heads: heads.mean,
+            "in every seed": lambda heads: heads.always,
+            "in any seed": lambda heads: heads.any,
         },
+        "; ".join(f"{role}: gate {meant}" for role, meant in MEANT.items()),
     )
 
 
-def _bars(result: CausalGatingResult) -> list[Bars]:
-    """The losses by role, and of the fitted gates."""
-    table, original = result.evidence, {ORIGINAL: Bar(result.evidence.level("nll"))}
-    roles = {
-        each.of: original
-        | {SELECTED: Bar(table.level("nll", each))}
-        | {
-            control: Bar(draws.mean, draws.each)
-            for control in table.controls
-            if (draws := table.draws("nll", each, control)).each
-        }
-        for each in table.selected
-    }
-    fits = result.details.fits
-    fitted = {
-        f"gates, {PUSHES[push][1]}": Bar(
-            table.level("nll", each),
-            [fit.held_out[each.of] for fit in fits] if len(fits) > 1 else (),
-        )
-        for push, (name, _) in PUSHES.items()
-        for each in table.conditions
-        if (each.kind, each.of) == (FITTED, name)
-    }
-    own, title = MEASURES["nll"], "Loss under the fitted gates"
-    return [
-        *([bars_of(own, roles, "Loss without heads of a role")] if roles else []),
-        bars_of(own, {"all heads": original | fitted}, title, "Single draws are seeds"),
-    ]
-
-
-def _maps(result: CausalGatingResult) -> list[HeadMaps | HeadSets]:
+def _sets(result: CausalGatingResult) -> HeadSets:
     threshold = result.details.threshold
-    marked = {
-        role: [head.place for head in result.heads if (head.number(role) or 0.0) >= threshold]
+    marked: dict[str, tuple[HeadPlace, ...]] = {
+        role: places(head.place for head in result.heads if (head.number(role) or 0.0) >= threshold)
         for role in ROLES
     }
-    maps = tuple(head_map(role, result.heads, marked[role], role) for role in ROLES)
-    words = f"a score of {threshold:g} or above"
-    return [
-        HeadSets(
-            "Heads of each role", {role: places(heads) for role, heads in marked.items()}, words
-        ),
-        HeadMaps("The three roles", maps, "score", high=1.0, marked=words),
-    ]
+    return HeadSets("Candidates of each role", marked, f"a score of {threshold:g} or above")
 
 
 def _ranking(result: CausalGatingResult) -> HeadTable:
@@ -513,11 +456,15 @@ def _ranking(result: CausalGatingResult) -> HeadTable:
         Column("remove", "G\u2212", "the gate pushed shut"),
     )
     score = Column("score", "Facilitating", "the gate pushed shut")
+    heads = result.heads
+    if len(result.details.fits) == 1:  # one seed has no range
+        heads = tuple(replace(head, low=None, high=None) for head in heads)
     return head_table(
         "Every head by facilitation",
-        {result.details.task: result.heads},
+        {result.details.task: heads},
         extra,
         score,
+        threshold=nextafter(result.details.threshold, 0),
         band="range over seeds",
         note="Means over seeds; scores of Nam et al. 2025, table 1",
     )

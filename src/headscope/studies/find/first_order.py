@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 
 from headscope.executors import Execution
 from headscope.find.importance import FirstOrder, first_order
@@ -16,7 +15,6 @@ from headscope.results.lahis import DocumentScores
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Settings
 from headscope.shown.blocks import Column, Section, Shown, Table, method_section, table_of
-from headscope.shown.words import count
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.head_scores import (
     describe_language,
@@ -26,7 +24,7 @@ from headscope.studies.find.head_scores import (
     score_languages,
 )
 from headscope.studies.models import ModelChoice
-from headscope.studies.shows import few_caution, highest, model_facts, spread, top_heads
+from headscope.studies.shows import few_caution, model_facts, spread, strongest, top_heads
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
 
@@ -77,16 +75,17 @@ def _show(result: DocumentScores, run: Path) -> Shown:
     fewest = min(language.documents for language in languages.values())
     cautions = [*few_caution(fewest, "document"), *document_cautions(languages)]
     cautions.append(
-        "No chance level: a gradient without sign is above 0 for any head. verify perplexity "
-        "tests the heads against random ones."
+        "A gradient without sign is above 0 for any head; verify perplexity tests the heads "
+        "against random ones."
     )
     raising = Column("raising", "Loss falls", "share of documents whose loss falls when stronger")
-    title = "Every head, highest first"
-    scores = languages_table(title, result.heads, languages, [raising])
     return Shown(
         "First-order importance",
         "How steeply does the loss of documents change when the gate of a head moves?",
-        _finding(result),
+        [
+            "The highest heads are candidates: these scores have no chance level.",
+            strongest(result.heads, " nats a token"),
+        ],
         spread(result.heads, f"{fewest:,} documents" + " a language" * (len(languages) > 1)),
         document_remedy(languages),
         cautions,
@@ -96,25 +95,16 @@ def _show(result: DocumentScores, run: Path) -> Shown:
             ("languages", ", ".join(languages)),
         ],
         [
+            Section("Heads", [top_heads(result.heads)]),
             Section("Languages", [_languages(result)], brief=True),
-            Section("Every head", [scores], brief=True),
-            Section("Highest heads", [top_heads(result.heads)]),
             method_section(
                 "Score: mean over documents of the absolute gradient of the document\u2019s mean "
                 "loss with respect to the gate of the head, at the original model (gate 1), in "
                 "nats a token. Of several languages, scores and intervals are means over them."
             ),
         ],
+        languages_table("Every head, highest first", result.heads, languages, [raising]),
     )
-
-
-def _finding(result: DocumentScores) -> list[str]:
-    many = len(result.languages)
-    over = f"mean of {many} languages" if many > 1 else next(iter(result.languages))
-    return [
-        f"The loss changes most steeply with the gate of {highest(result.heads, ' nats a token')} "
-        f"({over}, {count(result.examples or 0, 'document')})."
-    ]
 
 
 def _languages(result: DocumentScores) -> Table:
@@ -125,7 +115,6 @@ def _languages(result: DocumentScores) -> Table:
             "documents": lambda language: language.documents,
             "tokens": lambda language: language.tokens,
             "loss, nats a token": lambda language: language.loss,
-            "mean score": lambda language: fmean(head.score or 0.0 for head in language.heads),
             "five highest heads": lambda language: ", ".join(
                 str(head.place) for head in language.heads[:5]
             ),

@@ -16,12 +16,21 @@ from headscope.results.common import DataRead, ScoredHead
 from headscope.results.head_scores import HeadsResult, LayerScores, ScoredHeads, ScoresResult
 from headscope.results.lahis import LanguageScores
 from headscope.runs import Run, decode, plain
-from headscope.shown.blocks import Column, HeadTable
+from headscope.shown.blocks import Column, HeadSets, HeadTable
 from headscope.shown.words import MEAN, count, enumeration
 from headscope.studies.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import run_with_model, steps_of
-from headscope.studies.shows import SCORE, head_table, highest, significant
+from headscope.studies.shows import (
+    FEW,
+    SCORE,
+    by_rank,
+    head_sets,
+    head_table,
+    significant,
+    strongest,
+    top_heads,
+)
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -80,19 +89,31 @@ def scores_run(
     )
 
 
+#: Score − chance above which a head is said to look at a token, as in the literature on retrieval.
+CLEAR = 0.1
 #: What a score of where a head looks does not say.
 LOOKING = (
     "Intervals are per head and not corrected for the number of heads; looking at a token does not "
     "prove that the model uses it (verify heads removes each head)."
 )
+#: What they are called.
+CANDIDATES = (
+    "A head is said to look there where its interval lies above chance and its score \u2212 "
+    f"chance above {CLEAR}, over at least {FEW} examples; where only the interval does, it is a "
+    "candidate."
+)
 
 
-def above_chance(name: str, heads: Sequence[ScoredHead], over: str = "") -> str:
-    """How many heads, called `name`, score above chance, and the highest; `over` such as ` (n)`."""
-    return (
-        f"{name} (95\u00a0% interval above chance): {len(significant(heads))} of {len(heads)}. The "
-        f"highest score is that of {highest(heads)}{over}."
-    )
+def looking(name: str, heads: Sequence[ScoredHead], examples: int) -> tuple[list[str], HeadSets]:
+    """How many heads are called `name`, the strongest, and the sets: heads that are clearly above
+    chance over enough examples, and candidates, of which only the interval is."""
+    above = significant(heads)
+    clear = [head for head in above if by_rank(head) > CLEAR and examples >= FEW]
+    known = {f"{name} head": clear, "candidate": [head for head in above if head not in clear]}
+    words = [count(len(own), word) for word, own in known.items() if own]
+    answer = f"{enumeration(words) or 'No head'} above chance among {len(heads)} heads."
+    sets = head_sets("Heads above chance, best first", {f"{w}s": own for w, own in known.items()})
+    return [answer, strongest(heads)], sets if above else top_heads(heads)
 
 
 def parts_of(scores: Mapping[str, HeadScores]) -> Scored:

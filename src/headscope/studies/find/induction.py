@@ -11,17 +11,11 @@ from headscope.progress import Progress
 from headscope.results.head_scores import ScoresResult
 from headscope.settings import GIVEN, Nested, Settings
 from headscope.shown.blocks import Column, Section, Shown, method_section
-from headscope.shown.words import count, number
+from headscope.shown.words import count
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.find.head_scores import LOOKING, above_chance, scores_run
+from headscope.studies.find.head_scores import CANDIDATES, LOOKING, looking, scores_run
 from headscope.studies.models import ModelChoice
-from headscope.studies.shows import (
-    few_caution,
-    head_table,
-    model_facts,
-    significant_sets,
-    spread,
-)
+from headscope.studies.shows import few_caution, head_table, model_facts, spread
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import QUICK, SurveyPlan
 
@@ -93,34 +87,25 @@ def _show(result: ScoresResult, run: Path) -> Shown:
         Column("previous_token", "Token before", "peak on the token before, random tokens"),
         Column("previous_token_text", "Token before, text", "peak on the token before, in text"),
     )
-    scores = head_table("Every head, highest first", {"induction": heads}, columns,
-                        ranked_by="score", significant=True)  # fmt: skip
-    more = []
-    for key, where in (("previous_token", "random tokens"), ("previous_token_text", "text")):
-        known = [head for head in heads if head.number(key) is not None]
-        if known:
-            best = max(known, key=lambda head: head.number(key) or 0.0)
-            more.append(f"{best.place} in {where} ({number(best.number(key) or 0.0)})")
-    if more:
-        more = [f"Strongest head for the token just before: {', '.join(more)}."]
+    finding, sets = looking("induction", heads, blocks)
     return Shown(
         "Induction heads",
         "Which attention heads look at what followed the same token before?",
-        [above_chance("Induction heads", heads), *more],
+        finding,
         spread(heads, count(blocks, "block")),
         "--sequences 200",
         [*few_caution(blocks, "block"), LOOKING],
         [*model_facts(result.model_name, len(heads)), ("blocks", f"{blocks:,}")],
         [
-            Section("Induction heads", [significant_sets({"induction": heads})]),
-            Section("Every head", [scores], brief=True),
+            Section("Heads", [sets]),
             method_section(
                 "Blocks of random tokens are read twice. Score: share of tokens of the second "
                 "reading from which the head looks most at the token that followed the same one "
                 "in the first reading. Chance: the mean of this share over all places of the "
-                "block, so a head that looks anywhere into the block scores no more."
+                f"block, so a head that looks anywhere into the block scores no more. {CANDIDATES}"
             ),
         ],
+        head_table("Every head, highest first", {"induction": heads}, columns, significant=True),
     )
 
 

@@ -14,15 +14,15 @@ from headscope.data.files import decoded, open_bytes, whole_text
 from headscope.data.rows import clean_text
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
-    Bar,
-    bars_of,
-    compared,
     draws_remedy,
+    draws_table,
+    draws_words,
     few_sets,
+    forest,
     table_of_tests,
     verdict,
 )
-from headscope.evidence.rows import SELECTED, Evidence
+from headscope.evidence.rows import Evidence
 from headscope.find.key_attention import (
     ATTENTION,
     MEASURES,
@@ -45,7 +45,6 @@ from headscope.runs import Run
 from headscope.runs.reading import damaged_line, mixed_up, read_arrays, read_rows
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.shown.blocks import (
-    Bars,
     Cell,
     HeadSets,
     Heatmap,
@@ -55,7 +54,6 @@ from headscope.shown.blocks import (
     Shown,
     Table,
     method_section,
-    table_of,
 )
 from headscope.shown.words import count, enumeration, percent, sentence_of
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
@@ -241,17 +239,27 @@ def _cautions(evidence: Evidence, draws: int) -> list[str]:
 
 
 def _show(result: KeyTokensResult, run: Path) -> Shown:
-    evidence, details = result.evidence, result.details
-    random = evidence.against(ATTENTION, evidence.main).get("random")
+    evidence, details, main = result.evidence, result.details, result.evidence.main
+    random = evidence.against(ATTENTION, main).get("random")
     whose = "written by the model, greedy" if details.generated else "given"
-    text = _text(result, run)
+    text, words = _text(result, run), _words(result)
     selected = HeadSets("Selected heads", {"selected": places(h.place for h in result.heads)})
+    gap = forest(
+        evidence,
+        [("key words", ATTENTION, main, None)],
+        "Attention to the key words: selected minus random heads",
+    )
+    level = MEASURES[ATTENTION].number(evidence.level(ATTENTION, main))
+    draws = f"; {draws_words(random.draws)}" if random else ""
     return Shown(
         "Key tokens",
         "How much of their attention do heads pay to key words of a prompt?",
-        _finding(result),
-        f"{count(len(result.heads), 'selected head')}, {count(details.tokens, 'step')}, one "
-        "prompt.",
+        [
+            sentence_of(result.verdict),
+            f"The {count(len(result.heads), 'selected head')} pay {level} of their attention to "
+            f"the key words; even attention would give {percent(details.uniform, 1)}.",
+        ],
+        f"One prompt, {count(details.tokens, 'step')}{draws}.",
         draws_remedy(random.draws) if random else "",
         result.cautions,
         [
@@ -261,14 +269,12 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
             ("answer", whose if text.steps else "none; the last token of the prompt was read"),
         ],
         [
-            Section(
-                "Selected and random heads",
-                [_controls(result), table_of_tests(evidence, [ATTENTION])],
-                brief=True,
-            ),
-            Section("Heads and words", [_heads(result), _words(result)], brief=True),
+            Section("Heads", [selected]),
+            Section("Values and tests", [table_of_tests(evidence, [ATTENTION]),
+                                         draws_table(evidence, [ATTENTION], main)]),
+            *([Section("Heads and words", [words], brief=True)] if gap else []),
             Section("Where the heads look", [text]),
-            Section("Highest attention", [_peaks(result), selected]),
+            Section("Highest attention", [_peaks(result)]),
             method_section(
                 "At each step, before it predicts a token, a head spreads a weight of 100\u00a0% "
                 "over the tokens so far; the weights on the tokens of a key word are added up and "
@@ -277,62 +283,21 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
                 "The weights are exact, from the queries and keys of the model."
             ),
         ],
-    )
-
-
-def _finding(result: KeyTokensResult) -> list[str]:
-    best, evidence, details = result.heads[0], result.evidence, result.details
-    strongest = max(best.words, key=lambda word: word.mean)
-    own, level = MEASURES[ATTENTION], evidence.level(ATTENTION, evidence.main)
-    answer = (
-        f"The {count(len(result.heads), 'selected head')} pay {own.number(level)} of their "
-        f"attention to the key words (mean of {count(details.tokens, 'step')}); even attention "
-        f"would give {percent(details.uniform, 1)}."
-    )
-    tests = evidence.against(ATTENTION, evidence.main)
-    if compared_ := [
-        f"{own.number(evidence.draws(ATTENTION, evidence.main, control).mean)} "
-        f"{evidence.controls[control].words}; selected \u2212 {control}: "
-        f"{compared(test, own, 'steps')}"
-        for control, test in tests.items()
-    ]:
-        answer += f" As many heads pay {'; '.join(compared_)}."
-    return [
-        *([sentence_of(result.verdict)] if tests else []),
-        answer,
-        f"Head {best.place} pays most, {percent(best.score, 1)}, mainly to "
-        f"\u201c{strongest.word}\u201d ({percent(strongest.mean, 1)}).",
-    ]
-
-
-def _controls(result: KeyTokensResult) -> Bars:
-    evidence = result.evidence
-    scores = {SELECTED: Bar(evidence.level(ATTENTION, evidence.main))}
-    for control in evidence.controls:
-        draws = evidence.draws(ATTENTION, evidence.main, control)
-        scores[control] = Bar(draws.mean, draws.each)
-    scores["spread evenly"] = Bar(result.details.uniform)
-    title = "Mean attention to all key words"
-    return bars_of(MEASURES[ATTENTION], {"key words": scores}, title)
-
-
-def _heads(result: KeyTokensResult) -> Table:
-    return table_of(
-        "Mean attention of each head",
-        ((str(head.place), head) for head in result.heads),
-        {
-            "all words": lambda head: Cell.share(head.score),
-            "even": lambda head: Cell.share(head.uniform),
-        },
-    )
+        replace(gap, sides=("selected less", "selected more")) if gap else words,
+    )  # fmt: skip
 
 
 def _words(result: KeyTokensResult) -> Heatmap:
+    names = result.details.names
+    several = len(names) > 1
     return Heatmap(
         "Mean attention of each head to each word",
         tuple(str(head.place) for head in result.heads),
-        result.details.names,
-        tuple(tuple(100 * word.mean for word in head.words) for head in result.heads),
+        (*["all words"] * several, *names),
+        tuple(
+            tuple(100 * share for share in (*[head.score] * several, *(w.mean for w in head.words)))
+            for head in result.heads
+        ),
         "% of attention",
         "head",
         low=0.0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from statistics import fmean, median
@@ -21,7 +21,8 @@ from headscope.find.importance import (
     language_sets,
     threshold,
 )
-from headscope.heads import HeadScores, HeadSet
+from headscope.heads import Head, HeadScores, HeadSet
+from headscope.measure.intervals import wilson_interval
 from headscope.measure.statistics import overlap
 from headscope.progress import Progress
 from headscope.results.common import LanguagesOverlap, ScoredHead, SetOverlap
@@ -39,10 +40,9 @@ from headscope.shown.blocks import (
     Shown,
     Table,
     method_section,
-    one_column,
     table_of,
 )
-from headscope.shown.words import enumeration, fixed, percent
+from headscope.shown.words import count, enumeration, fixed, number, percent
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.head_scores import (
     describe_language,
@@ -189,35 +189,22 @@ def _show(result: LahisResult, run: Path) -> Shown:
             f"In {enumeration(unstable)} two halves of the documents share fewer than half of "
             "their important heads: other documents would give other heads."
         )
-    sections = [
-        Section("Languages and their heads", [_languages(result)], brief=True),
-        Section(
-            "Where the heads are",
-            [
-                HeadMaps(
-                    "LAHIS score of every head",
-                    tuple(
-                        head_map(code, language.heads, language.specific_heads)
-                        for code, language in languages.items()
-                    ),
-                    "score",
-                    marked="specific to the language",
-                    digits=5,
-                ),
-                HeadSets(
-                    "Specific heads, best first",
-                    {code: places(one.specific_heads) for code, one in languages.items()},
-                ),
-            ],
-        ),
-        *([_general(result)] if result.general_in is not None else []),
-        Section("By layer", [_layer_counts(result)]),
-        Section("Every head", [_ranking(result)]),
-        method_section(
-            "Score: the mean over documents of gate times gradient of the loss, without sign, "
-            "times the share of documents whose loss falls when the head is stronger."
-        ),
+    raising = [
+        share
+        for language in languages.values()
+        for head in language.heads
+        if (share := head.number("raising")) is not None
     ]
+    if raising:
+        cautions.append(
+            f"Strengthening a head lowers the loss of {percent(median(raising))} of documents "
+            "(median). Near 50\u00a0% the score says how much text depends on a head, not whether "
+            "the head helps."
+        )
+    several = result.general_in is not None
+    sets = {"general": places(head.place for head in result.general)} if several else {}
+    sets |= {code: places(language.specific_heads) for code, language in languages.items()}
+    trained = "The gate was trained one step after each document, as published."
     return Shown(
         "Language heads",
         "How much does text of each language depend on each attention head?",
@@ -230,47 +217,64 @@ def _show(result: LahisResult, run: Path) -> Shown:
             ("documents", f"{documents:,}"),
             ("languages", ", ".join(languages)),
         ],
-        sections,
+        [
+            Section(
+                "Heads", [HeadSets("General and specific heads, best first", sets)], brief=True
+            ),
+            Section("Languages", [_languages(result)], brief=True),
+            *([Section("Every head", [_ranking(result)]), _shared(result)] if several else []),
+            method_section(
+                "Score: the mean over documents of gate times gradient of the loss, without sign, "
+                "times the share of documents whose loss falls when the head is stronger. "
+                f"Important: above the {fixed(result.quantile, 2)} quantile of a language's "
+                "scores; general: important in most languages; specific: important, not general. "
+                + trained
+                * result.update_gate
+            ),
+        ],
+        _important_in(result) if several else _ranking(result),
     )
 
 
 def _finding(result: LahisResult) -> list[str]:
-    languages = result.languages
-    important = sum(language.important for language in languages.values())
-    if result.general_in is None:
-        answer = (
-            f"{important} of {len(result.heads)} heads {_be(important)} important for "
-            f"{next(iter(languages))}; with one language, "
-            "general heads cannot be separated from specific ones."
-        )
-    else:
-        specific = [f"{code} {len(one.specific)}" for code, one in languages.items()]
-        answer = (
-            f"{len(result.general)} of {len(result.heads)} heads {_be(len(result.general))} "
-            f"important in at least {result.general_in} of {len(languages)} languages (general; "
-            f"{fixed(result.general_expected, 1)} expected by chance). Specific heads: "
-            f"{', '.join(specific)}."
-        )
-    raising = [
-        share
-        for language in languages.values()
-        for head in language.heads
-        if (share := head.number("raising")) is not None
+    general, expected = len(result.general), result.general_expected
+    specific = [len(language.specific) for language in result.languages.values()]
+    if expected is None:
+        return [
+            f"The {max(specific)} highest heads are candidates: with one language, general heads "
+            "cannot be separated from specific ones."
+        ]
+    least = wilson_interval(general, len(result.heads))[0] * len(result.heads)
+    more = "" if least > expected else "No more heads than by chance are general: "
+    return [
+        f"{more}{count(general, 'head')} {'is' if general == 1 else 'are'} important in most "
+        f"languages ({fixed(expected, 1)} expected by chance).",
+        f"Specific heads of a language: {number(fmean(specific))} on average.",
     ]
-    more = [f"Important: above the {fixed(result.quantile, 2)} quantile of a language's scores."]
-    if raising:
-        more.append(
-            f"Strengthening a head lowers the loss of {percent(median(raising))} of documents "
-            "(median). Near 50\u00a0% the score says how much text depends on a head, not whether "
-            "the head helps."
-        )
-    if result.update_gate:
-        more.append("The gate was trained one step after each document, as published.")
-    return [answer, *more]
 
 
-def _be(heads: int) -> str:
-    return "is" if heads == 1 else "are"
+def _important_in(result: LahisResult) -> HeadMaps:
+    """In how many languages each head is important."""
+    codes: dict[Head, list[str]] = {head.place: [] for head in result.heads}
+    for code, language in result.languages.items():
+        for head in language.heads:
+            if (head.score or 0.0) > language.threshold:
+                codes[head.place].append(code)
+    counted = [
+        ScoredHead(layer=head.layer, head=head.head, score=float(len(names)))
+        for head, names in codes.items()
+    ]
+    named = tuple(((head.layer, head.head), ", ".join(names)) for head, names in codes.items())
+    general = (head.place for head in result.general)
+    many = len(result.languages)
+    return HeadMaps(
+        "Important heads",
+        (replace(head_map("", counted, general), words=named),),
+        "languages in which a head is important",
+        high=float(many),
+        digits=0,
+        marked=f"general, important in at least {result.general_in} of {many} languages",
+    )
 
 
 def _uncertainty(result: LahisResult) -> str:
@@ -287,27 +291,26 @@ def _uncertainty(result: LahisResult) -> str:
 
 
 def _languages(result: LahisResult) -> Table:
-    specific = "specific heads" if result.general_in is not None else "important heads, best first"
     return table_of(
-        "Languages and their heads",
+        "Languages",
         result.languages.items(),
         {
             "documents": lambda language: language.documents,
             "tokens": lambda language: language.tokens,
             "loss, nats a token": lambda language: language.loss,
             "important heads": lambda language: language.important,
+            "specific heads": lambda language: len(language.specific),
             "halves, Jaccard": lambda language: Cell(
                 language.halves.jaccard if language.halves else None, digits=2, why="one document"
             ),
             "by chance": lambda language: Cell(
                 language.halves.expected if language.halves else None, digits=2
             ),
-            specific: lambda language: " ".join(map(str, language.specific_heads)) or "none",
         },
     )
 
 
-def _general(result: LahisResult) -> Section:
+def _shared(result: LahisResult) -> Section:
     codes = tuple(result.languages)
     at = {(pair.a, pair.b): pair.overlap for pair in result.overlap}
     at |= {(pair.b, pair.a): pair.overlap for pair in result.overlap}
@@ -324,28 +327,7 @@ def _general(result: LahisResult) -> Section:
         high=1.0,
         note=f"Mean {fixed(mean, 2)}; random sets of these sizes: {fixed(chance, 2)}",
     )
-    rows = ((str(head.place), head.languages) for head in result.general)
-    heads = one_column("General heads, most shared first", "languages", rows)
-    general = {"general": places(head.place for head in result.general)}
-    return Section(
-        "General heads", [HeadSets("Important in most languages", general), shared, heads]
-    )
-
-
-def _layer_counts(result: LahisResult) -> Heatmap:
-    languages = result.languages.values()
-    depth = max(len(language.layers) for language in languages)
-    return Heatmap(
-        "Important heads by layer",
-        tuple(result.languages),
-        tuple(map(str, range(depth))),
-        tuple(tuple(float(layer.important) for layer in language.layers) for language in languages),
-        "heads",
-        "",
-        "layer",
-        low=0.0,
-        digits=0,
-    )
+    return Section("Shared heads", [shared])
 
 
 def _ranking(result: LahisResult) -> HeadTable:

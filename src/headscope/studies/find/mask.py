@@ -46,10 +46,11 @@ from headscope.shown.blocks import (
     Series,
     Shown,
     Table,
+    method_section,
     one_column,
     table_of,
 )
-from headscope.shown.words import count, fixed, percent, sentence_of
+from headscope.shown.words import enumeration, fixed, sentence_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
@@ -360,10 +361,10 @@ def _heads(scores: HeadScores, trained: TrainedMask) -> tuple[MaskHead, ...]:
     return tuple(heads)
 
 
-#: Points of a line, and lines of single heads.
-POINTS, LINES = 100, 4
-#: A head is kept where its weight M is 0 or above, which is 0.5 or above in σ(M).
-KEPT = nextafter(0.5, 0)
+#: Points of a line.
+POINTS = 100
+#: A head is kept where its weight M is above this: 0 or above.
+KEPT = nextafter(0.0, -1)
 FATES: dict[Fate, str] = {
     "kept": "kept from beginning to end",
     "dropped": "kept at first, then dropped for good",
@@ -390,23 +391,13 @@ def _history(path: Path, result: FoundMask) -> History:
     return History(steps[at], weights[at])
 
 
-def _line(history: History, name: str, heads: Sequence[MaskHead]) -> Series:
-    """The mean weight of these heads over steps, with the lowest and the highest."""
-    weights = np.array([history.weights[:, head.layer, head.head] for head in heads])
-    points = tuple(zip(history.steps.tolist(), weights.mean(axis=0).tolist(), strict=True))
-    if len(heads) == 1:
-        return Series(name, points)
-    ends = (tuple(weights.min(axis=0).tolist()), tuple(weights.max(axis=0).tolist()))
-    return Series(name, points, *ends)
-
-
 def _show(result: FoundMask, run: Path) -> Shown:
     history = _history(run, result)
     first, last = result.loss_ends
     dropped = "attends evenly: its queries are 0" if result.on == "query" else "writes nothing"
     cautions = [
-        "The loss is of training: on the examples trained on, with gates drawn at random. "
-        "headscope verify mask tests the mask on held-out examples, against random masks."
+        "The loss is of the examples trained on, with gates drawn at random. headscope verify mask "
+        "tests the mask on held-out examples, against random masks."
     ]
     if last >= first:
         cautions.append("The loss did not fall: the mask may not do the task.")
@@ -416,7 +407,7 @@ def _show(result: FoundMask, run: Path) -> Shown:
         f"Which heads does {result.model_name} keep when it learns to do {result.task} without an "
         "instruction?",
         _finding(result),
-        "One training run with one seed: another seed can keep other heads. Train again with",
+        "One training run with one seed: another can keep other heads.",
         f"--seed {int(result.training.get('seed', 0)) + 1}",
         cautions,
         [
@@ -432,40 +423,29 @@ def _show(result: FoundMask, run: Path) -> Shown:
             ("gates on", "queries" if result.on == "query" else "outputs"),
         ],
         [
+            Section("Heads", [_kept(result)]),
             Section("Heads kept by layer", [_layers(result)], brief=True),
-            Section(
-                "Every head",
-                [_every_head(result), _kept(result)],
+            Section("Training", [*_training(result, history), *_courses(result)]),
+            method_section(
                 "The model is frozen; one weight M a head is trained, and heads with M \u2265 0 at "
-                f"the end are the mask. A dropped head {dropped}.",
+                f"the end are the mask. A dropped head {dropped}."
             ),
-            Section("Training", _training(result, history)),
-            Section("Heads that switched", _courses(result, history)),
         ],
+        _every_head(result),
     )
 
 
 def _finding(result: FoundMask) -> list[str]:
     first, last = result.loss_ends
-    shares = {
-        at: sum(head.selected for head in heads) / len(heads) for at, heads in result.layers.items()
-    }
-    fewest = min(shares, key=shares.__getitem__)
-    heads = result.layers[fewest]
     gone = result.feed_forward_dropped
-    parts = f" It drops the feed-forward part of layer {', '.join(map(str, gone))}." if gone else ""
+    parts = f" It drops the feed-forward part of layer {enumeration([*map(str, gone)])}."
     if result.feed_forward is not None and not gone:
         parts = " It keeps every feed-forward part."
-    wavered = sum(head.wavered for head in result.heads)
-    steps = result.twentieth
-    ends = "first and last step" if steps == 1 else f"means of the first and the last {steps} steps"
     return [
-        f"The mask keeps {result.selected} of {len(result.heads)} heads "
-        f"({percent(result.kept_share, 1)}); layer {fewest} keeps the fewest, "
-        f"{sum(head.selected for head in heads)} of {len(heads)}.{parts}",
-        f"The loss of the answers without an instruction went from {fixed(first, 3)} to "
-        f"{fixed(last, 3)} nats a token ({ends}). {count(wavered, 'head')} switched between kept "
-        "and dropped more than once during training.",
+        f"The mask keeps {result.selected} of {len(result.heads)} heads: candidates, until verify "
+        f"mask has tested them.{parts * (result.feed_forward is not None)}",
+        f"In training, the loss of the answers {'falls' if last < first else 'rises'} from "
+        f"{fixed(first, 3)} to {fixed(last, 3)} nats a token.",
     ]
 
 
@@ -503,7 +483,7 @@ def _every_head(result: FoundMask) -> HeadTable:
         places(head.place for head in heads),
         columns,
         {result.task: values},
-        ranked_by="open",
+        ranked_by="weight",
         threshold=KEPT,
         classes=(("kept", KEPT), ("dropped", None)),
         high=1.0,
@@ -529,47 +509,31 @@ def _training(result: FoundMask, history: History) -> list[Lines]:
             (Series("loss", loss),),
             "step",
             "nats a token",
-            note=f"Means of {count(width, 'step')}, with any penalty on kept heads",
+            note=("" if width == 1 else f"Means of {width} steps, ")
+            + "with any penalty on heads kept",
         ),
         Lines("Size of the mask", (Series("heads with M \u2265 0", size),), "step", "heads kept"),
     ]
 
 
-def _courses(result: FoundMask, history: History) -> list[Lines | Table]:
-    wavered = [head for head in result.heads if head.wavered]
-    groups = {
-        "selected heads, mean": [head for head in result.heads if head.selected],
-        "dropped heads, mean": [head for head in result.heads if not head.selected],
-    }
-    groups |= {f"head {head.place}": [head] for head in wavered[:LINES]}
+def _courses(result: FoundMask) -> list[Table]:
     fates = ((words, result.fates[fate]) for fate, words in FATES.items() if result.fates.get(fate))
-    listed = table_of(
+    wavered = table_of(
         "Heads that switched more than once",
-        ((str(head.place), head) for head in wavered),
+        ((str(head.place), head) for head in result.heads if head.wavered),
         {
             "course": lambda head: FATES[head.fate],
             "switched after steps": lambda head: ", ".join(map(str, head.changes)),
         },
     )
     return [
-        Lines(
-            "Weights during training",
-            tuple(_line(history, name, heads) for name, heads in groups.items() if heads),
-            "step",
-            "weight M",
-            note="A head is kept while its weight M is 0 or above. Single heads: the first that "
-            "switched more than once"
-            if wavered
-            else "A head is kept while its weight M is 0 or above",
-            band="the range over heads",
-        ),
         one_column(
             "Courses of heads",
             "heads",
             fates,
             "Stretches of less than 1\u00a0% of the steps are left out",
         ),
-        *([listed] if wavered else []),
+        *([wavered] if wavered.rows else []),
     ]
 
 

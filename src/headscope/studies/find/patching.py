@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated
@@ -25,16 +25,18 @@ from headscope.shown.blocks import (
     method_section,
     one_column,
 )
-from headscope.shown.words import count, number
+from headscope.shown.words import count, enumeration, number
 from headscope.studies.find.head_scores import Scored, scores_run
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, resolved_chat
 from headscope.studies.shows import (
+    by_luck,
+    by_rank,
+    candidates,
     few_caution,
+    head_sets,
     head_table,
-    highest,
     model_facts,
     significant,
-    significant_sets,
     spread,
 )
 from headscope.studies.study import Study
@@ -146,59 +148,53 @@ def _show(result: PatchingResult, run: Path) -> Shown:
         "Intervals are per head and not corrected for the number of heads; one head at the last "
         "token is patched, so effects of several heads together are not seen."
     )
+    above = {name: significant(heads) for name, heads in parts.items()}
+    found = enumeration([f"{len(own)} for the {name}" for name, own in above.items()])
+    weak = [name for name, heads in parts.items() if candidates(heads, pairs)]
+    only = f"; those for the {enumeration(weak)} are candidates" if weak else ""
+    best = [(name, max(heads, key=by_rank)) for name, heads in parts.items()]
+    most = [f"{head.place} ({number(by_rank(head))}) for the {name}" for name, head in best]
     return Shown(
         "Activation patching",
         "Which attention heads carry the target language, and which the meaning of the word?",
-        [_effect(name, heads, result.clean.get(name)) for name, heads in parts.items()]
-        + [
-            "Above the control: the 95\u00a0% CI lies above the mean effect of an unrelated prompt."
+        [
+            f"Heads above the control: {found} ({by_luck(result.heads)}{only}).",
+            f"Strongest: {enumeration(most)}.",
         ],
         spread(result.heads, count(pairs, "pair", "pairs of prompts")),
         "--prompts 300",
         cautions,
         [*model_facts(result.model_name, len(result.heads)), ("pairs of prompts", f"{pairs:,}")],
         [
-            Section(
-                "Every head",
-                [_every_head(name, heads, result) for name, heads in parts.items()],
-                brief=True,
-            ),
-            Section("Without a patch", [significant_sets(parts, "control"), _clean(result)]),
+            Section("Heads", [head_sets("Heads above the control, best first", above)]),
+            Section("Without a patch", [_clean(result)], brief=True),
             method_section(
                 "At the last token of a prompt for a word translation, the output of one head is "
                 "replaced by the one it has in a prompt for another word into another language. "
                 "Language: change in the probability of the same word in that other language. "
                 "Concept: change in the probability of the other word in the prompt's language. "
-                "Chance: the same change when the output comes from an unrelated prompt. --heads "
+                "Chance, the control: the same change when the output comes from an unrelated "
+                "prompt; above it is a head whose whole 95\u00a0% interval is. --heads "
                 "ranks this run by the mean of both effects."
             ),
         ],
+        _every_head(parts, result),
     )
 
 
-def _effect(name: str, heads: Sequence[ScoredHead], clean: float | None) -> str:
-    above = significant(heads)
-    without = "" if clean is None else f" ({number(clean)} without a patch)"
-    return (
-        f"{name.capitalize()}: {len(above)} of {len(heads)} heads raise the probability of the "
-        f"{ANSWERS.get(name, name)}{without} above the control. "
-        f"Most: {highest(heads, chance='for the control')}."
-    )
-
-
-def _every_head(name: str, heads: Sequence[ScoredHead], result: PatchingResult) -> HeadTable:
+def _every_head(parts: Mapping[str, Sequence[ScoredHead]], result: PatchingResult) -> HeadTable:
     means = {head.place: head.score for head in result.heads}
-    heads = tuple(
-        replace(head, unknown={**head.unknown, "mean": means[head.place]}) for head in heads
-    )
+    with_mean = {
+        name: [replace(head, unknown={**head.unknown, "mean": means[head.place]}) for head in heads]
+        for name, heads in parts.items()
+    }
     columns = (
         Column("both", "Both", f"change in the probability of the {ANSWERS['both']}"),
         Column("kept", "Own answer", f"change in the probability of the {ANSWERS['kept']}"),
         Column("mean", "Mean effect", "mean of language and concept, which --heads ranks by"),
     )
-    title = f"Change in the probability of the {ANSWERS.get(name, name)}"
-    score = Column("score", name.capitalize())
-    return head_table(title, {name: heads}, columns, score, ranked_by="score", significant=True)
+    score = Column("score", "Effect", "change in the probability of the patched answer")
+    return head_table("Every head, highest first", with_mean, columns, score, significant=True)
 
 
 def _clean(result: PatchingResult) -> Table:

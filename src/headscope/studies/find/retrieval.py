@@ -17,14 +17,13 @@ from headscope.results.head_scores import RetrievalResult
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import Cell, Column, Section, Shown, Table, method_section, table_of
 from headscope.shown.words import count
-from headscope.studies.find.head_scores import LOOKING, Scored, above_chance, scores_run
+from headscope.studies.find.head_scores import CANDIDATES, LOOKING, Scored, looking, scores_run
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice
 from headscope.studies.shows import (
     few_caution,
     head_table,
     model_facts,
     more_examples,
-    significant_sets,
     spread,
 )
 from headscope.studies.study import Study
@@ -128,19 +127,17 @@ def _show(result: RetrievalResult, run: Path) -> Shown:
     heads, prompts, left = result.heads, result.examples or 0, result.left_out_in_all
     facts = sum(read.examples or 0 for read in result.data.values())
     elsewhere = Column("elsewhere", "Elsewhere", "peak on the same token outside the fact")
-    scores = head_table("Every head, highest first", {"retrieval": heads}, [elsewhere],
-                        ranked_by="score", significant=True)  # fmt: skip
+    finding, sets = looking("retrieval", heads, facts)
     cautions = few_caution(facts, "fact")
     if left:
         cautions.append(
             f"{count(left, 'prompt')} of {prompts + left} left out, since the model did not answer "
             "them right or copied nothing: the scores hold for the others alone."
         )
-    over = f" ({count(prompts, 'prompt')}, {count(result.tokens or 0, 'copied token')})"
     return Shown(
         "Retrieval heads",
         "Which attention heads look at a hidden fact while the model copies it out?",
-        [above_chance("Retrieval heads", heads, over)],
+        finding,
         spread(heads, count(facts, "fact")),
         more_examples(facts, 100),
         [*cautions, LOOKING],
@@ -148,18 +145,22 @@ def _show(result: RetrievalResult, run: Path) -> Shown:
             *model_facts(result.model_name, len(heads)),
             ("facts", f"{facts:,}"),
             ("prompts", f"{prompts:,}"),
+            ("copied tokens", f"{result.tokens or 0:,}"),
         ],
         [
+            Section("Heads", [sets]),
             Section("Hidden facts by place", [_places(result)], brief=True),
-            Section("Retrieval heads", [significant_sets({"retrieval": heads})]),
-            Section("Every head", [scores], brief=True),
             method_section(
                 "A fact is hidden in a longer text and asked for. Score: of the tokens of the fact "
                 "that the model generates (with --share-of needle: of all its different tokens), "
                 "the share at which the head looks most at that same token of the hidden fact. "
-                "Chance: the same looks, were the fact hidden at every other place of its text."
+                "Chance: the same looks, were the fact hidden at every other place of its text. "
+                + CANDIDATES
             ),
         ],
+        head_table(
+            "Every head, highest first", {"retrieval": heads}, [elsewhere], significant=True
+        ),
     )
 
 

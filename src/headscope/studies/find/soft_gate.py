@@ -17,7 +17,15 @@ from headscope.data.prompts import TemplateField
 from headscope.data.questions import Question, QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.estimates import Floats
-from headscope.evidence.blocks import bars, few_sets, levels_table, moved, table_of_tests, verdict
+from headscope.evidence.blocks import (
+    FEW,
+    draws_words,
+    few_sets,
+    forest,
+    moved,
+    tables,
+    verdict,
+)
 from headscope.evidence.controls import DEFAULT, drawn, name_controls
 from headscope.evidence.rows import SELECTED, SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
@@ -65,9 +73,10 @@ from headscope.shown.blocks import (
     Series,
     Shown,
     Table,
+    method_section,
     table_of,
 )
-from headscope.shown.words import count, sentence_of
+from headscope.shown.words import count, fixed, sentence_of
 from headscope.studies.leakage import FOUND_ON, count_leakage
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model, steps_of
 from headscope.studies.questions import QuestionsChoice, read_sides
@@ -86,6 +95,7 @@ MEASURES = {
     "normalized": Statistic("answered, SQuAD match", unit=SHARE, digits=1),
     "nll": Statistic("the loss of the answer", "lower", "nats a token", 4),
 }
+TITLES = {"accuracy": "Questions answered", "nll": "Loss of the answer"}
 Values = Mapping[Condition, Mapping[str, Floats]]
 #: Every measure of every question, by condition.
 STATISTICS = "statistics.safetensors"
@@ -447,19 +457,30 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
     evidence, details, main = result.evidence, result.details, result.evidence.main
     pairs, seeds = details.pairs, len(details.seeds)
     gated = HeadSets("Gated heads", {"gated": named_places(details.gates)})
-    above = sum(own > other for own, other in _by_seed(result, "random"))
-    lead = f"With the trained gates of {count(main.k, 'head')}"
-    finding = [sentence_of(result.verdict), *moved(evidence, "accuracy", main, lead)]
-    if "random" in evidence.controls:
-        finding.append(f"It is more than with random heads in {above} of {count(seeds, 'seed')}.")
+    answered = {level.value for level in evidence.levels if level.statistic == "accuracy"}
+    level, own = evidence.level("accuracy", main), MEASURES["accuracy"]
+    statistic = "accuracy" if len(answered) > 1 else "nll"
+    if len(answered) == 1 and level and level.change:
+        moves = [
+            f"The same share of questions, {own.number(level)}, is answered under all conditions; "
+            f"a difference below {fixed(own.shown(level.change).high, own.digits)} {own.points} "
+            "would not be seen."
+        ]
+    else:
+        lead = f"With the trained gates of {count(main.k, 'head')}"
+        moves = moved(evidence, "accuracy", main, lead)
+    rows = [
+        ("trained gates" if each.gate is None else "removed", statistic, each, None)
+        for each in evidence.selected
+    ]
+    draws = max((test.draws for test in evidence.tests), default=0)
     return Shown(
         "Soft gates",
         f"Does {result.model_name} answer more questions with the trained gates of "
         f"{count(main.k, 'head')}, and more than with those of random heads?",
-        finding,
-        f"Intervals are over {count(pairs.test, 'question')}, not over seeds; there "
-        f"{'is' if seeds == 1 else 'are'} {count(seeds, 'seed')}.",
-        "--seeds 5" if seeds < 5 else "",
+        [sentence_of(result.verdict), *moves],
+        f"Intervals are over {count(pairs.test, 'question')}; {draws_words(draws)}.",
+        f"--seeds {FEW}" if draws < FEW else "",
         [*leakage_caution(details.leakage, "questions"), *result.cautions],
         [
             *model_facts(result.model_name, len(result.heads)),
@@ -469,35 +490,17 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
             ("seeds", str(seeds)),
         ],
         [
-            Section(
-                "Questions answered",
-                [
-                    bars(evidence, "accuracy", main, "Share of questions answered",
-                         "Single draws are seeds: other pairs, order and random heads"),
-                    levels_table(evidence, list(MEASURES), "Questions answered",
-                                 _left_out(pairs)),
-                ],
-                "A question is answered if one of its answers is, letter for letter, in the first "
-                "tokens that the model writes.",
-                brief=True,
-            ),
-            Section(
-                "Differences",
-                [table_of_tests(evidence, list(MEASURES), "contexts")],
-                "Selected: the mean over seeds. A training with random heads is one draw.",
-                brief=True,
-            ),
+            tables(evidence, [*MEASURES], main, "contexts", _left_out(pairs)),
             Section("Gates", [_gates(details), gated]),
             Section("Training", [_losses(details), _trainings(result)]),
+            method_section(
+                "A question is answered if one of its answers is, letter for letter, in the first "
+                "tokens that the model writes. Selected: the mean over seeds, over which intervals "
+                "are not. A training with random heads is one draw."
+            ),
         ],
-    )  # fmt: skip
-
-
-def _by_seed(result: SoftGateResult, control: str) -> list[tuple[float, float]]:
-    """The shares answered with the selected heads of every seed, and with its random ones."""
-    evidence = result.evidence
-    drawn = evidence.draws("accuracy", evidence.main, control).each
-    return list(zip(result.details.by_seed["accuracy"], drawn, strict=False))
+        forest(evidence, rows, f"{TITLES[statistic]}: selected minus random heads"),
+    )
 
 
 def _left_out(pairs: PairCounts) -> str:

@@ -26,22 +26,24 @@ from headscope.results.common import ScoredHead
 from headscope.results.head_scores import Correlation, RemovedHeads
 from headscope.runs import decode
 from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Cell, Column, Section, Shown, p_cell, table_of
+from headscope.shown.blocks import Cell, Column, Section, Shown, method_section, p_cell, table_of
 from headscope.shown.words import MEAN as MEAN_PART
-from headscope.shown.words import confidence, count, fixed, number, p_value
+from headscope.shown.words import count
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, scores_run
 from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.shows import (
+    by_luck,
+    candidates,
     few_caution,
+    head_sets,
     head_table,
-    highest,
     model_facts,
     more_examples,
     significant,
-    significant_sets,
     spread,
+    strongest,
 )
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
@@ -261,13 +263,11 @@ def _show(result: RemovedHeads, run: Path) -> Shown:
         Column("unlinked", "Unlinked", "zero ablation, tokens without a link"),
         *(Column(key, _named(key).capitalize(), "score of another run") for key in result.beside),
     )
-    scores = head_table("Change of NLL without each head, nats a token", parts, columns,
-                        ranked_by="score", significant=True)  # fmt: skip
     source = result.reference_text.source if result.reference_text else None
     return Shown(
         "Single removal",
         "How much worse is the reference predicted without each single head?",
-        _finding(result, sentences),
+        _finding(result, fewest),
         spread(result.heads, count(fewest, "sentence") + (" a direction" * (len(parts) > 1))),
         more_examples(fewest),
         cautions,
@@ -277,44 +277,41 @@ def _show(result: RemovedHeads, run: Path) -> Shown:
             ("sentences", f"{sentences:,}"),
         ],
         [
-            Section("Every head", [scores], brief=True),
-            Section("Heads that cost most", [significant_sets(parts, "0")]),
-            *([_correlations(result)] if result.correlations else []),
             Section(
-                "Method",
-                (),
+                "Heads",
+                [
+                    head_sets(
+                        "Heads whose removal raises the NLL, best first",
+                        {name: significant(heads) for name, heads in parts.items()},
+                    )
+                ],
+            ),
+            *([_correlations(result)] if result.correlations else []),
+            method_section(
                 "Score: how much the NLL of the reference translation rises, in nats a token, "
                 "when this head alone writes zeros (mean over sentences of the mean over tokens). "
                 "Mean ablation: the head writes its mean output instead"
-                + (f", over {source}." if source else "."),
+                + (f", over {source}." if source else ".")
             ),
         ],
+        head_table(
+            "Change of NLL without each head, nats a token",
+            parts,
+            columns,
+            Column("score", "Change of NLL"),
+            significant=True,
+        ),
     )
 
 
-def _finding(result: RemovedHeads, sentences: int) -> list[str]:
-    heads, raising = result.heads, significant(result.heads)
-    lowering = [head for head in heads if head.high is not None and head.high < 0]
-    by_mean = max(heads, key=lambda head: head.number("mean_ablation") or 0.0)
-    found = [
-        f"Removed alone, {len(raising)} of {len(heads)} heads significantly raise the NLL and "
-        f"{len(lowering)} lower it (95\u00a0% CI excludes zero; {count(sentences, 'sentence')}; "
-        f"{fixed(0.025 * len(heads), 1)} of either kind expected by chance). Most: "
-        f"{highest(heads, ' nats a token')}.",
-        f"Under mean ablation head {by_mean.place} costs most "
-        f"({number(by_mean.number('mean_ablation') or 0.0)}).",
+def _finding(result: RemovedHeads, fewest: int) -> list[str]:
+    heads = result.heads
+    only = "; they are candidates" * candidates(heads, fewest)
+    return [
+        f"The NLL rises without {len(significant(heads))} of {count(len(heads), 'head')}, one at a "
+        f"time ({by_luck(heads)}{only}).",
+        strongest(heads, " nats a token"),
     ]
-    known = [each for each in result.correlations if each.p_within_layers is not None]
-    if known:
-        best = min(known, key=lambda each: each.p_within_layers or 0.0)
-        rho = best.within_layers
-        found.append(
-            f"Other scores: {_named(best.other)} correlates most clearly within layers, Spearman "
-            f"{fixed(rho.value, 2)} ({confidence(rho.low, rho.high, 2)}) with {best.ablate} "
-            "ablation, "
-            f"p\u00a0=\u00a0{p_value(best.p_within_layers)}, the lowest of {len(known)}."
-        )
-    return found
 
 
 def _correlations(result: RemovedHeads) -> Section:
