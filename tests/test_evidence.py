@@ -13,7 +13,7 @@ import torch
 
 from headscope.errors import InputError
 from headscope.estimates import Estimate
-from headscope.evidence.blocks import MORE, NO_MORE, OPEN, few_sets, said, verdict
+from headscope.evidence.blocks import MORE, NO_MORE, OPEN, few_sets, moved, verdict
 from headscope.evidence.controls import CONTROLS, control_named, drawn, sets_of
 from headscope.evidence.controls.equal_norm import output_norms
 from headscope.evidence.rows import SHARE, Basis, Condition, Evidence, Statistic
@@ -237,7 +237,7 @@ def test_a_sentence_adds_up_where_a_part_lacks_the_condition() -> None:
     values = counted(np.array([[1.0] * 8, [3.0] * 8])), counted(np.array([[9.0] * 8]))
     parts = {"a": {"s": [*values[0]]}, "b": {"s": [*values[1], None]}}
     table = evidence([Condition(), TOP], parts, {"s": Statistic("s", digits=0)})
-    assert "from 1 to 3 (+2" in said(table, "s", TOP)[0]
+    assert "from 1 to 3." in moved(table, "s", TOP)[0]
 
 
 def test_controls_are_known_by_their_names() -> None:

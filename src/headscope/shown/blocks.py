@@ -258,9 +258,6 @@ class Bars:
             _check_shape(self.title, values, self.groups, self.series)
 
 
-Figure = Heatmap | Lines | Bars
-
-
 @dataclass(frozen=True)
 class Gap:
     """Selected heads minus a control, with its 95 % interval, and minus each single draw of it.
@@ -289,12 +286,15 @@ class Forest:
     sides: tuple[str, str] = ("", "")
     digits: int = 1
     note: str = ""
+    kind: str = field(default="forest", init=False)
 
     @property
     def controls(self) -> tuple[str, ...]:
         """The controls, each once."""
         return tuple(dict.fromkeys(gap.control for _, gaps in self.rows for gap in gaps))
 
+
+Figure = Heatmap | Lines | Bars | Forest
 
 #: A head: its layer, and its index among the layer's query heads.
 HeadPlace = tuple[int, int]
@@ -566,7 +566,6 @@ class NotMeasured:
 Block = (
     Table
     | Figure
-    | Forest
     | HeadMaps
     | HeadTable
     | HeadSets
