@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import floor, log10
 from statistics import fmean, median
@@ -19,14 +19,15 @@ from headscope.shown.blocks import (
     Bars,
     Cell,
     Column,
+    Content,
     HeadMap,
     HeadPlace,
     HeadSets,
     HeadTable,
     Heatmap,
-    Row,
     Table,
     p_cell,
+    table_of,
 )
 from headscope.shown.words import arrow, between, count, enumeration, fixed, number
 
@@ -42,6 +43,8 @@ FEW = 20
 TWO_HALVES = ". Two halves: the Jaccard index of sets found on two halves of the same examples"
 #: So many sets are compared by bars, more on a map.
 FEW_SETS = 3
+#: Characters of a name that an axis shows.
+LONG = 28
 #: Heads of a set that a page lists at most.
 LISTED = 50
 
@@ -279,7 +282,11 @@ def _overlap_figure(pairs: Sequence[PairOverlap]) -> Heatmap | Bars:
     if len(groups) <= FEW_SETS:
         apart = [pair for pair in pairs if pair.a in groups and pair.b in groups]
         return _overlap_bars(pairs if len(names) <= FEW_SETS else apart or pairs[:1])
-    labels = tuple(_label(name, len(equal)) for name, equal in groups.items())
+    labels = tuple(
+        (arrow(name) if len(name) <= LONG else f"\u2026{name[1 - LONG :]}")
+        + (f" (and {len(equal) - 1} equal)" if len(equal) > 1 else "")
+        for name, equal in groups.items()
+    )
     note = "Sets of the same heads have one row. " if len(groups) < len(names) else ""
     chance = fixed(fmean(pair.expected_exact for pair in pairs), 2)
     return Heatmap(
@@ -294,20 +301,14 @@ def _overlap_figure(pairs: Sequence[PairOverlap]) -> Heatmap | Bars:
     )
 
 
-def _label(name: str, equal: int) -> str:
-    name = arrow(name)
-    more = f" (and {equal - 1} equal)" if equal > 1 else ""
-    return (name if len(name) <= 28 else f"\u2026{name[-27:]}") + more
-
-
 def _overlap_bars(pairs: Sequence[PairOverlap]) -> Bars:
-    known = {
+    known: dict[str, list[float | None]] = {
         "selected": [pair.jaccard for pair in pairs],
         "random": [pair.expected_exact for pair in pairs],
         "random, same layers": [pair.expected_within_layers for pair in pairs],
         "two halves": [pair.ceiling for pair in pairs],
     }
-    shown = {name: row for name, row in known.items() if None not in row}
+    shown = {name: row for name, row in known.items() if all(each is not None for each in row)}
     return Bars(
         "Heads that two sets share",
         tuple(f"{arrow(pair.a)} and {arrow(pair.b)}" for pair in pairs),
@@ -326,47 +327,27 @@ def overlap_blocks(
 ) -> tuple[Heatmap | Bars | Table, ...]:
     """The figure of the overlap, the pairs with chance, and groups of pairs."""
     ceiling = any(pair.ceiling is not None for pair in pairs)
-    columns = (
-        "Jaccard",
-        "by chance",
-        "by chance, as a ratio",
-        "p",
-        "by chance within layers",
-        "p within layers",
-        "shared heads",
-        "heads of A",
-        "heads of B",
-        "shared, of A",
-        "shared, of B (recall)",
-        "rank correlation",
-        *(["two halves"] if ceiling else []),
-    )
-    rows = tuple(
-        Row(
-            f"{arrow(pair.a)} and {arrow(pair.b)}",
-            (
-                Cell(pair.jaccard),
-                Cell(pair.expected_exact),
-                Cell(pair.expected),
-                p_cell(pair.p_value),
-                Cell(pair.expected_within_layers),
-                p_cell(pair.p_within_layers),
-                Cell(pair.intersection),
-                Cell(pair.size_a),
-                Cell(pair.size_b),
-                Cell(pair.conditional.given_a),
-                Cell(pair.conditional.given_b),
-                Cell(pair.rank_correlation),
-                *([Cell(pair.ceiling)] if ceiling else []),
-            ),
-        )
-        for pair in pairs
-    )
-    table = Table(
+    columns: dict[str, Callable[[PairOverlap], Content]] = {
+        "Jaccard": lambda pair: pair.jaccard,
+        "by chance": lambda pair: pair.expected_exact,
+        "by chance, as a ratio": lambda pair: pair.expected,
+        "p": lambda pair: p_cell(pair.p_value),
+        "by chance within layers": lambda pair: pair.expected_within_layers,
+        "p within layers": lambda pair: p_cell(pair.p_within_layers),
+        "shared heads": lambda pair: pair.intersection,
+        "heads of A": lambda pair: pair.size_a,
+        "heads of B": lambda pair: pair.size_b,
+        "shared, of A": lambda pair: pair.conditional.given_a,
+        "shared, of B (recall)": lambda pair: pair.conditional.given_b,
+        "rank correlation": lambda pair: pair.rank_correlation,
+    }
+    if ceiling:
+        columns["two halves"] = lambda pair: pair.ceiling
+    table = table_of(
         "Every two sets, A and B",
+        ((f"{arrow(pair.a)} and {arrow(pair.b)}", pair) for pair in pairs),
         columns,
-        rows,
-        note="By chance: the exact mean for random sets of these sizes, and the ratio of expected "
+        "By chance: the exact mean for random sets of these sizes, and the ratio of expected "
         "counts used in the literature. p: random sets share as many heads (hypergeometric), not "
         "corrected for the number of pairs. Within layers: random sets with as many heads of each "
         f"layer. Rank correlation: Spearman, over all heads{TWO_HALVES if ceiling else ''}",
@@ -375,31 +356,18 @@ def overlap_blocks(
 
 
 def _overlap_groups(groups: Sequence[GroupOverlap]) -> Table:
-    rows = tuple(
-        Row(
-            group.name,
-            (
-                Cell(group.count),
-                Cell(group.jaccard),
-                Cell(between(group.lowest, group.highest, 2)),
-                Cell(group.expected_exact),
-                Cell(group.expected),
-                p_cell(group.largest_p),
-                Cell(group.expected_within_layers),
-                p_cell(group.largest_p_within_layers),
-            ),
-        )
-        for group in groups
+    return table_of(
+        "Groups of pairs of directions",
+        ((group.name, group) for group in groups),
+        {
+            "pairs": lambda group: group.count,
+            "mean Jaccard": lambda group: group.jaccard,
+            "range": lambda group: between(group.lowest, group.highest, 2),
+            "by chance": lambda group: group.expected_exact,
+            "by chance, as a ratio": lambda group: group.expected,
+            "largest p": lambda group: p_cell(group.largest_p),
+            "by chance within layers": lambda group: group.expected_within_layers,
+            "largest p within layers": lambda group: p_cell(group.largest_p_within_layers),
+        },
+        "Pairs of a group share directions, so they are not independent",
     )
-    columns = (
-        "pairs",
-        "mean Jaccard",
-        "range",
-        "by chance",
-        "by chance, as a ratio",
-        "largest p",
-        "by chance within layers",
-        "largest p within layers",
-    )
-    note = "Pairs of a group share directions, so they are not independent"
-    return Table("Groups of pairs of directions", columns, rows, note=note)

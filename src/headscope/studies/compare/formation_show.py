@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from headscope.heads import Geometry, HeadScores, read_scores
+from headscope.heads import Geometry, HeadScores, Rank, read_scores
 from headscope.results.formation import CheckpointRow, FormationResult
 from headscope.runs.reading import read_object
 from headscope.shown.blocks import (
@@ -54,9 +54,10 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
         cautions.append(f"Checkpoints that could not be read are left out: {names}.")
     skipped = [(each.name, sentence_of(each.reason)) for each in result.skipped]
     last = _scores_of(run, rows[-1]).get("mean")
+    rank: Rank = "score" if result.rank == "score" else "above-chance"
     best = HeadSets(
         f"Highest heads of {rows[-1].name}",
-        {"highest": places(last.top(result.k, result.rank or "score"))} if last else {},
+        {"highest": places(last.top(result.k, rank))} if last else {},
     )
     facts = [
         ("model", _models(run)),

@@ -38,6 +38,7 @@ from headscope.results.masks import (
 from headscope.runs import Run, carry_out
 from headscope.settings import MadeBy, Option, Settings
 from headscope.shown.blocks import (
+    Block,
     Cell,
     Content,
     Forest,
@@ -253,7 +254,7 @@ def _show(result: MasksResult, run: Path) -> Shown:
             (head.layer, head.head) for head in result.kept_by if head.masks == len(own)
         )
     }
-    figures = [_beside_base(base)] if base is not None else []
+    figures: list[Block] = [_beside_base(base)] if base is not None else []
     sections = [Section("Masks", [_masks(result, geometry)], brief=True)]
     if base is not None:
         sections.append(Section("Masks of the base model", [_base_pairs(base)], brief=True))
