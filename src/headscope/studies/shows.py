@@ -17,7 +17,6 @@ from headscope.results.common import Ablation, Leakage, ReferenceText, ScoredHea
 from headscope.results.overlap import GroupOverlap, PairOverlap
 from headscope.shown.blocks import (
     Bars,
-    Cell,
     Column,
     Content,
     HeadMap,

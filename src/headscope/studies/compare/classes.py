@@ -96,7 +96,7 @@ def _show(result: ClassesResult, run: Path) -> Shown:
         ],
         [
             Section("Heads in each class", [_numbers(result)], brief=True),
-            Section("Models", [_about(models)], brief=True),
+            Section("Models", [_about(models)]),
         ],
         _bars(result),
     )
