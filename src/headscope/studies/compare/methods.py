@@ -48,8 +48,8 @@ from headscope.studies.shows import alike, model_facts, overlap_blocks, places
 from headscope.studies.study import Study
 
 COMMAND = "compare methods"
-#: Pairs that a terminal lists, and heads that a sentence names.
-ALIKE, NAMED = 10, 4
+#: Pairs that a terminal lists.
+ALIKE = 10
 
 
 #: Without it 20 heads, or 15 % below 256.
@@ -221,14 +221,7 @@ def _finding(compared: MethodComparison) -> list[str]:
         alike(apart, several="pairs of different methods"),
         f"Most alike are {best.a} and {best.b}: Jaccard index {fixed(best.jaccard, 2)}, of random "
         f"sets {fixed(best.expected_exact, 2)}.",
-        *([f"All {count(len(compared.methods), 'method')} select {_named(compared.shared)}."]
-          if compared.shared else []),
-    ]  # fmt: skip
-
-
-def _named(heads: Sequence[str]) -> str:
-    left = len(heads) - NAMED
-    return enumeration([*heads[:NAMED], *([f"{left} more"] if left > 0 else [])])
+    ]
 
 
 def _signs(compared: MethodComparison) -> dict[str, str]:
