@@ -392,7 +392,7 @@ def test_heads_are_taken_out_for_good(command: Command, loaded: None, tmp_path: 
     assert f"{pruned['parameters']:,} are left" in card
     assert json.loads(command(*arguments, "--out", out, "--json").out) == told
     assert command("report", out).code == 0
-    assert "2 of 4 key-value groups" in (out / "report.html").read_text(encoding="utf-8")
+    assert "2 of 4, with 4 heads each" in (out / "report.html").read_text(encoding="utf-8")
 
     # The smaller model is one for headscope, too: its heads have their new numbers.
     again = command("use", "export", "--model", told["path"], "--heads", "0.7", "--no-prove",

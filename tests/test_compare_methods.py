@@ -37,11 +37,9 @@ def scores_of(order: str, method: str = "x") -> HeadScores:
 
 
 def blocks_of(result: MethodsResult, kind: type[Kind], title: str) -> Kind:
-    sections = shown_of(methods, result, Path()).sections
     return next(
         block
-        for section in sections
-        for block in section.blocks
+        for block in shown_of(methods, result, Path()).blocks
         if isinstance(block, kind) and getattr(block, "title", "") == title
     )
 

@@ -18,6 +18,8 @@ from headscope.compare.sets import group_overlaps, overlaps, rank_correlation
 from headscope.heads import Geometry, HeadScores, HeadSet
 from headscope.measure.ranking import halves
 from headscope.results.overlap import Halves
+from headscope.shown.blocks import Bars, Heatmap
+from headscope.studies.shows import alike, overlap_blocks
 
 GEOMETRY = Geometry((3, 0, 3, 2))
 HEADS = tuple(GEOMETRY.heads())
@@ -235,3 +237,23 @@ def test_the_ceiling_is_the_geometric_mean_of_both() -> None:
     own = {"a": Halves(10, 0.9, 0.1), "b": Halves(20, 0.4, 0.1)}
     assert isclose(overlaps(sets, halves=own)[0].ceiling or 0, 0.6)
     assert overlaps(sets, halves={**own, "b": None})[0].ceiling is None
+
+
+def test_a_verdict_on_overlap_takes_the_correction_and_a_map_joins_equal_sets() -> None:
+    geometry = Geometry.uniform(4, 8)
+    heads = list(geometry.heads())
+    starts = {"a": 0, "b": 0, "c": 1, "d": 2, "e": 3}
+    sets = {name: HeadSet(geometry, tuple(heads[at::7])) for name, at in starts.items()}
+    pairs = overlaps(sets)
+    assert alike(pairs[:1]).startswith("These sets share more")
+    assert alike(pairs[1:2]).startswith("These sets are not shown")
+    assert alike(pairs).startswith("1 of the 10 pairs share more")
+    # One p of 0.04 is significant alone, and not among five.
+    chance = replace(pairs[1], p_value=0.04, p_within_layers=None)
+    assert "are not shown" not in alike([chance])
+    assert alike([chance] + [replace(chance, p_value=1.0)] * 4).startswith("None of the 5")
+    shared, *_ = overlap_blocks(pairs)
+    assert isinstance(shared, Heatmap) and len(shared.rows) == 4
+    assert shared.values[0][0] == 1 and shared.values[0][1] == 0
+    few, *_ = overlap_blocks(pairs[:1])
+    assert isinstance(few, Bars) and few.values[0][0] == 1

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from headscope.runs import open_run
 from headscope.runs.reading import result_of
 from headscope.shown.blocks import Lines, Shown, Table
@@ -46,12 +48,29 @@ def test_the_formation_says_from_when_on_the_heads_are_there(tmp_path: Path) -> 
         row("step-100", 100, chrf=50.0, chrf_low=45.0, chrf_high=55.0),
         row("final", None, top_overlap_with_last=1.0, chrf=80.0, overlap_with_last=1.0),
     ]
-    told = shown(series(tmp_path / "run", rows))
-    assert told.finding[1].startswith("From step-100 on, half of the last checkpoint’s top 3")
-    assert "Half of the last chrF++ is reached from step-100 on" in told.finding[1]
-    table, lines = told.sections[0].blocks[0], told.sections[1].blocks[1]
-    assert isinstance(table, Table) and isinstance(lines, Lines)
-    chrf = [(r.name, r.cells[-1].value, r.cells[-1].low, r.cells[-1].high) for r in table.rows]
-    assert chrf == [(r["name"], r["chrf"], r["chrf_low"], r["chrf_high"]) for r in rows]
+    run = series(
+        tmp_path / "run", rows, k=14, geometry={"layers": 6, "heads": 96, "counts": [16] * 6}
+    )
+    told = shown(run)
+    assert "step-100" in told.finding[1] and "50.0" in told.finding[1]
+    table = next(block for block in told.blocks if isinstance(block, Table))
+    overlap, chrf = (block for block in told.blocks[1:] if isinstance(block, Lines))
+    (selected, random), (line,) = overlap.series, chrf.series
+    assert [y for _, y in selected.points] == pytest.approx([20.0, 55.0, 100.0])
+    # 14 of 96 heads, 14 of them the last: P(X <= 0) = 0.09, P(X <= 4) = 0.97, P(X <= 5) = 0.99.
+    assert random.low == pytest.approx([0.0] * 3) and random.high == pytest.approx([500 / 14] * 3)
+    assert [y for _, y in line.points] == [row["chrf"] for row in rows]
+    at = table.columns.index("chrF++")
+    cells = [(each.name, each.cells[at]) for each in table.rows]
+    assert [(name, cell.value, cell.low, cell.high) for name, cell in cells] == [
+        (row["name"], row["chrf"], row["chrf_low"], row["chrf_high"]) for row in rows
+    ]
+    lines = told.figure
+    assert isinstance(lines, Lines) and not lines.series[0].low  # no scores, no intervals
     # A last checkpoint without a step stands beyond the one before.
     assert lines.x == "training step" and [x for x, _ in lines.labels] == [10, 100, 180]
+
+
+def test_half_of_a_set_that_random_heads_share_as_well_is_not_told(tmp_path: Path) -> None:
+    told = shown(series(tmp_path / "run", [row("step-1", 1), row("step-2", 2)]))
+    assert len(told.finding) == 1  # 2 of 3 heads of 10 lie within the range of random sets

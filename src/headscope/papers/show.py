@@ -163,15 +163,17 @@ def show_paper(result: PaperResult, run: Path) -> Shown:
     """The answer, every experiment, what was not run, and the runs."""
     paper, shown = result.paper, [each for each in result.experiments if each.shown]
     made = [each for each in result.runs if each.state != "not run"]
-    question = f"The paper asks: {paper.question}"
     unanswered = (
         "What was run does not answer the paper\u2019s question."
         if shown
         else "Nothing was run, so there is no answer."
     )
+    # The first figure stands beside the answer; where there is none, the overview.
+    figure = next((figure for each in shown for figure in each.figures), None)
+    overview = Section("Experiments", [_overview(result)], brief=True)
     sections = [
-        Section("Experiments", [_overview(result)], question, brief=True),
-        *(_experiment(each) for each in shown),
+        *([overview] if figure else []),
+        *(_experiment(each, figure) for each in shown),
     ]
     if made:
         sections.append(Section("Runs", [_runs(made)]))
@@ -186,7 +188,7 @@ def show_paper(result: PaperResult, run: Path) -> Shown:
     ]
     return Shown(
         paper.title,
-        f"What the paper measured, measured again on {result.model_name}.",
+        f"{paper.question} Measured again on {result.model_name}.",
         [result.answer.found or unanswered],
         result.answer.sure,
         facts=[
@@ -197,6 +199,7 @@ def show_paper(result: PaperResult, run: Path) -> Shown:
             ("time", span(result.seconds)),
         ],
         sections=sections,
+        figure=figure or _overview(result),
     )
 
 
@@ -214,7 +217,6 @@ def show_papers(result: PapersResult, run: Path) -> Shown:
         [f"{paper.title}: {paper.answer.found or 'nothing was run.'}" for paper in result.papers],
         facts=[("runs", str(result.totals.runs)), ("time", span(result.seconds))],
         sections=[
-            Section("Papers", [Table("The papers and their runs", columns, tuple(rows))]),
             *(
                 Section(paper.title, [], lead=paper.question, after=[paper.answer.sure])
                 for paper in result.papers
@@ -222,6 +224,7 @@ def show_papers(result: PapersResult, run: Path) -> Shown:
             ),
             Section("How to repeat it", [], after=[result.whole_command]),
         ],
+        figure=Table("The papers and their runs", columns, tuple(rows)),
     )
 
 
@@ -308,7 +311,7 @@ def _flags(each: ExperimentResult) -> str:
     return f"--only {each.name}" + (" --full" if "--full" in (each.why or "") else "")
 
 
-def _experiment(each: ExperimentResult) -> Section:
+def _experiment(each: ExperimentResult, first: Figure | None) -> Section:
     after = [f"Uncertainty: {each.sure}"] if each.sure else []
     if each.state != "run" or each.why:
         after.append(f"{STATES[each.state]}{f': {each.why}' if each.why else ''}.")
@@ -317,7 +320,7 @@ def _experiment(each: ExperimentResult) -> Section:
     traced = ", ".join(run.step for run in each.runs if run.state != "not run")
     return Section(
         each.title,
-        [*each.figures, *each.tables],
+        [*(figure for figure in each.figures if figure is not first), *each.tables],
         lead=each.found,
         after=after,
         traced=f"Runs: {traced}." if traced else "",

@@ -95,7 +95,10 @@ def _block(block: Block, width: int) -> list[str]:
                 for name, values in zip(block.rows, block.values, strict=True)
             ]
             corner = "/".join(filter(None, (block.row_axis, block.column_axis)))
-            return [f"{block.title} ({block.scale})", *_aligned([(corner, *block.columns), *rows])]
+            lines = _aligned([(corner, *block.columns), *rows])
+            if max(map(cell_len, lines)) > width:
+                return [f"{block.title}: see the report"]
+            return [f"{block.title} ({block.scale})", *lines]
         case Forest():
             return [f"{block.title} ({block.x})", *_table(_as_table(block), width)]
         case Bars():

@@ -95,7 +95,6 @@ def _show(result: CheckResult, run: Path) -> Shown:
     cautions = [sentence_of(report.note)] if report.note else []
     if result.unknown_tokens:
         named = ", ".join(result.unknown_tokens)
-        verdict += f", but it has no embedding of {named}"
         cautions.append(
             f"The tokenizer has special tokens that the model has no embedding of: {named}. Rows "
             "are padded with another token, which is masked; texts that hold one of them, written "
@@ -111,7 +110,7 @@ def _show(result: CheckResult, run: Path) -> Shown:
     return Shown(
         "Check of a model",
         "Do gates and peaks of this model agree with slow references?",
-        [f"{result.model}: {result.total_heads} query heads in {result.layers} layers; {verdict}"],
+        [f"{result.model} {verdict}: {result.total_heads} query heads in {result.layers} layers."],
         cautions=cautions,
         facts=model_facts(result.model, result.total_heads),
         sections=[Section("Comparisons", [table], brief=True)],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import floor, log10
 from statistics import fmean, median
@@ -10,21 +10,24 @@ from typing import Any
 
 from headscope.ablations import KINDS, gives
 from headscope.estimates import Estimate
+from headscope.evidence.blocks import LEVEL
 from headscope.heads import Head
 from headscope.measure.intervals import wilson_interval
+from headscope.measure.statistics import holm
 from headscope.results.common import Ablation, Leakage, ReferenceText, ScoredHead
 from headscope.results.overlap import GroupOverlap, PairOverlap
 from headscope.shown.blocks import (
-    Cell,
+    Bars,
     Column,
+    Content,
     HeadMap,
     HeadPlace,
     HeadSets,
     HeadTable,
     Heatmap,
-    Row,
     Table,
     p_cell,
+    table_of,
 )
 from headscope.shown.words import arrow, between, count, enumeration, fixed, number
 
@@ -40,6 +43,10 @@ ENDS = (Column("low", "low"), Column("high", "high"))
 FEW = 20
 #: What the ceiling of an overlap is.
 TWO_HALVES = ". Two halves: the Jaccard index of sets found on two halves of the same examples"
+#: So many sets are compared by bars, more on a map.
+FEW_SETS = 3
+#: Characters of a name that an axis shows.
+LONG = 28
 #: Heads of a set that a page lists at most.
 LISTED = 50
 
@@ -254,103 +261,122 @@ def model_facts(name: str, heads: int | None = None) -> list[tuple[str, str]]:
     return [("model", name), *([("heads", str(heads))] if heads else [])]
 
 
-def overlap_blocks(
-    pairs: Sequence[PairOverlap], groups: Sequence[GroupOverlap] = ()
-) -> tuple[Heatmap | Table, ...]:
-    """Jaccard indices of every two sets as a map, the pairs with chance, and groups of pairs."""
-    names = tuple(dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
-    at = {(pair.a, pair.b): pair.jaccard for pair in pairs}
-    at |= {(pair.b, pair.a): pair.jaccard for pair in pairs}
-    labels = tuple(name if len(name) <= 28 else f"\u2026{name[-27:]}" for name in names)
-    chance = fmean(pair.expected_exact for pair in pairs)
-    below = round(0.05 * len(pairs))
-    note = f"Random sets of these sizes: {fixed(chance, 2)} on average"
-    shared = Heatmap(
+def alike(pairs: Sequence[PairOverlap], sets: str = "sets", several: str = "pairs") -> str:
+    """Whether two sets share more heads than random sets do, of any layers and of the same ones, or
+    how many pairs of several: p at most 0.05, of several pairs after Holm's correction."""
+    free = sum(p <= LEVEL for p in holm([pair.p_value for pair in pairs]))
+    known = [pair.p_within_layers for pair in pairs if pair.p_within_layers is not None]
+    within = sum(p <= LEVEL for p in holm(known))
+    than, same = f"than random {sets}", "those of the same layers"
+    if len(pairs) > 1:
+        many = "all" if free == len(pairs) else f"{free or 'none'} of the"
+        also = {len(pairs): "all", 0: "none"}.get(within, str(within))
+        more = f", {also} also than {same}" if known and free else ""
+        words = f"{many} {len(pairs)} {several} share more heads {than}{more}."
+        return words[0].upper() + words[1:]
+    if not free:
+        return f"These {sets} are not shown to share more heads {than}."
+    layers = f", {'also' if within else 'not shown to share more'} than {same}" if known else ""
+    return f"These {sets} share more heads {than}{layers}."
+
+
+def _overlap_figure(pairs: Sequence[PairOverlap]) -> Heatmap | Bars:
+    """A map of the Jaccard indices, equal sets in one row; bars where few sets are left."""
+    names = list(dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
+    at = {pair: each.jaccard for each in pairs for pair in ((each.a, each.b), (each.b, each.a))}
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        first = next((other for other in groups if at.get((other, name)) == 1), name)
+        groups.setdefault(first, []).append(name)
+    if len(groups) <= FEW_SETS:
+        apart = [pair for pair in pairs if pair.a in groups and pair.b in groups]
+        return _overlap_bars(pairs if len(names) <= FEW_SETS else apart or pairs[:1])
+    labels = tuple(
+        (arrow(name) if len(name) <= LONG else f"\u2026{name[1 - LONG :]}")
+        + (f" (and {len(equal) - 1} equal)" if len(equal) > 1 else "")
+        for name, equal in groups.items()
+    )
+    note = "Sets of the same heads have one row. " if len(groups) < len(names) else ""
+    chance = fixed(fmean(pair.expected_exact for pair in pairs), 2)
+    return Heatmap(
         "Heads that two sets share",
         labels,
         labels,
-        tuple(tuple(1.0 if a == b else at.get((a, b)) for b in names) for a in names),
+        tuple(tuple(1.0 if a == b else at.get((a, b)) for b in groups) for a in groups),
         "Jaccard index",
         low=0.0,
         high=1.0,
-        note=note,
+        note=f"{note}Random sets of these sizes: {chance} on average",
     )
+
+
+def _overlap_bars(pairs: Sequence[PairOverlap]) -> Bars:
+    known: dict[str, list[float | None]] = {
+        "selected": [pair.jaccard for pair in pairs],
+        "random": [pair.expected_exact for pair in pairs],
+        "random, same layers": [pair.expected_within_layers for pair in pairs],
+        "two halves": [pair.ceiling for pair in pairs],
+    }
+    shown = {name: row for name, row in known.items() if all(each is not None for each in row)}
+    return Bars(
+        "Heads that two sets share",
+        tuple(f"{arrow(pair.a)} and {arrow(pair.b)}" for pair in pairs),
+        tuple(shown),
+        tuple(zip(*shown.values(), strict=True)),
+        "Jaccard index",
+        digits=2,
+        start=0.0,
+        end=1.0,
+        note="Random: the exact mean of sets of these sizes" + TWO_HALVES * ("two halves" in shown),
+    )
+
+
+def overlap_blocks(
+    pairs: Sequence[PairOverlap], groups: Sequence[GroupOverlap] = ()
+) -> tuple[Heatmap | Bars | Table, ...]:
+    """The figure of the overlap, the pairs with chance, and groups of pairs."""
     ceiling = any(pair.ceiling is not None for pair in pairs)
-    columns = (
-        "Jaccard",
-        "by chance",
-        "by chance, as a ratio",
-        "p",
-        "by chance within layers",
-        "p within layers",
-        "shared heads",
-        "heads of A",
-        "heads of B",
-        "shared, of A",
-        "shared, of B (recall)",
-        "rank correlation",
-        *(["two halves"] if ceiling else []),
-    )
-    rows = tuple(
-        Row(
-            f"{arrow(pair.a)} and {arrow(pair.b)}",
-            (
-                Cell(pair.jaccard),
-                Cell(pair.expected_exact),
-                Cell(pair.expected),
-                p_cell(pair.p_value),
-                Cell(pair.expected_within_layers),
-                p_cell(pair.p_within_layers),
-                Cell(pair.intersection),
-                Cell(pair.size_a),
-                Cell(pair.size_b),
-                Cell(pair.conditional.given_a),
-                Cell(pair.conditional.given_b),
-                Cell(pair.rank_correlation),
-                *([Cell(pair.ceiling)] if ceiling else []),
-            ),
-        )
-        for pair in pairs
-    )
-    many = f"; of {len(pairs)} pairs about {below} have p < 0.05 by chance alone" if below else ""
-    table = Table(
+    columns: dict[str, Callable[[PairOverlap], Content]] = {
+        "Jaccard": lambda pair: pair.jaccard,
+        "by chance": lambda pair: pair.expected_exact,
+        "by chance, as a ratio": lambda pair: pair.expected,
+        "p": lambda pair: p_cell(pair.p_value),
+        "by chance within layers": lambda pair: pair.expected_within_layers,
+        "p within layers": lambda pair: p_cell(pair.p_within_layers),
+        "shared heads": lambda pair: pair.intersection,
+        "heads of A": lambda pair: pair.size_a,
+        "heads of B": lambda pair: pair.size_b,
+        "shared, of A": lambda pair: pair.conditional.given_a,
+        "shared, of B (recall)": lambda pair: pair.conditional.given_b,
+        "rank correlation": lambda pair: pair.rank_correlation,
+    }
+    if ceiling:
+        columns["two halves"] = lambda pair: pair.ceiling
+    table = table_of(
         "Every two sets, A and B",
+        ((f"{arrow(pair.a)} and {arrow(pair.b)}", pair) for pair in pairs),
         columns,
-        rows,
-        note="By chance: the exact mean for random sets of these sizes, and the ratio of expected "
-        "counts used in the literature. p: random sets share as many heads (hypergeometric)"
-        f"{many}. Within layers: random sets with as many heads of each layer. Rank correlation: "
-        f"Spearman, over all heads{TWO_HALVES if ceiling else ''}",
+        "By chance: the exact mean for random sets of these sizes, and the ratio of expected "
+        "counts used in the literature. p: random sets share as many heads (hypergeometric), not "
+        "corrected for the number of pairs. Within layers: random sets with as many heads of each "
+        f"layer. Rank correlation: Spearman, over all heads{TWO_HALVES if ceiling else ''}",
     )
-    return (shared, table, *([_overlap_groups(groups)] if groups else []))
+    return (_overlap_figure(pairs), table, *([_overlap_groups(groups)] if groups else []))
 
 
 def _overlap_groups(groups: Sequence[GroupOverlap]) -> Table:
-    rows = tuple(
-        Row(
-            group.name,
-            (
-                Cell(group.count),
-                Cell(group.jaccard),
-                Cell(between(group.lowest, group.highest, 2)),
-                Cell(group.expected_exact),
-                Cell(group.expected),
-                p_cell(group.largest_p),
-                Cell(group.expected_within_layers),
-                p_cell(group.largest_p_within_layers),
-            ),
-        )
-        for group in groups
+    return table_of(
+        "Groups of pairs of directions",
+        ((group.name, group) for group in groups),
+        {
+            "pairs": lambda group: group.count,
+            "mean Jaccard": lambda group: group.jaccard,
+            "range": lambda group: between(group.lowest, group.highest, 2),
+            "by chance": lambda group: group.expected_exact,
+            "by chance, as a ratio": lambda group: group.expected,
+            "largest p": lambda group: p_cell(group.largest_p),
+            "by chance within layers": lambda group: group.expected_within_layers,
+            "largest p within layers": lambda group: p_cell(group.largest_p_within_layers),
+        },
+        "Pairs of a group share directions, so they are not independent",
     )
-    columns = (
-        "pairs",
-        "mean Jaccard",
-        "range",
-        "by chance",
-        "by chance, as a ratio",
-        "largest p",
-        "by chance within layers",
-        "largest p within layers",
-    )
-    note = "Pairs of a group share directions, so they are not independent"
-    return Table("Groups of pairs of directions", columns, rows, note=note)

@@ -6,11 +6,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headscope.evidence.blocks import verdicts
 from headscope.papers.trater.evidence import published_selection
 from headscope.results.common import ModelResult
 from headscope.runs import Record, entry
 from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table
-from headscope.shown.words import between, count, fixed, percent, signed
+from headscope.shown.words import (
+    confidence,
+    count,
+    fixed,
+    percent,
+    signed,
+)
 
 #: What is shown of every mixture: its name in results, its heading, its digits.
 MEASURES = (
@@ -27,10 +34,7 @@ _MEASURES = tuple((key, heading, digits + (digits > 1)) for key, heading, digits
 HEADINGS = tuple(heading for _, heading, _ in MEASURES)
 #: Fewer trainings of a mixture than this tell little about another training.
 FEW = 5
-CHANGED = {
-    "remove": "without the selected documents",
-    "enhance": "with three times as many of them",
-}
+CHANGED = ("remove", "enhance")
 
 
 @dataclass(frozen=True)
@@ -168,12 +172,12 @@ def show(result: TraterResult, run: Path) -> Shown:
         "Differences, seed by seed",
         lambda each, digits: Cell(", ".join(fixed(own, digits) for own in each.by_seed) or None),
     )
+    figure, *others = _bars(result)
     return Shown(
         "TRater experiment",
         "Do models learn translation from the documents that need the token alignment heads?",
         _finding(result),
-        "Intervals are over test sentences, those of all seeds drawn together. How much another "
-        f"training would differ is seen by seed ({count(seeds, 'seed')}).",
+        f"Intervals are over test sentences; {count(seeds, 'training')} of each mixture.",
         "--seeds 10" if seeds < 10 else "",
         _cautions(result, seeds),
         [
@@ -185,35 +189,38 @@ def show(result: TraterResult, run: Path) -> Shown:
             ("tokens that carry a translation", bilingual),
         ],
         [
-            Section("What the models can do", [_means(result)], brief=True),
-            Section("Differences", [differences, by_seed]),
-            Section("Translation by mixture", _bars(result)),
+            *([Section("Translation by mixture", others)] if others else []),
+            Section("Values and tests", [differences, by_seed, _means(result)], brief=True),
             Section("Mixtures and models", [_models(result)]),
             Section("The paper", [_paper(result), *([_power(result)] if result.power else [])]),
         ],
+        figure,
     )
 
 
 def _finding(result: TraterResult) -> list[str]:
-    def said(change: Difference) -> str:
-        return f"{signed(change.value)} (95\u00a0% CI {between(change.low, change.high, 1)})"
-
-    base = next(row for row in result.conditions if row.kind == "baseline")
-    words = []
-    for row in result.conditions:
-        if row.kind not in CHANGED or not row.differences:
-            continue
-        random = row.against_random
-        against = f"; against random ones {said(random['chrf_prompt'])}" if random else ""
-        words.append(
-            f"{CHANGED[row.kind].capitalize()} ({percent(row.share, 1)} of the tokens selected) "
-            f"chrF++ under the prompt changes by {said(row.differences['chrf_prompt'])}{against}."
-        )
+    changes = {
+        row.named: row.against_random["chrf_prompt"]
+        for row in result.conditions
+        if row.kind in CHANGED and row.against_random
+    }
+    if not changes:
+        return ["Cannot tell: no random documents were selected to compare with."]
+    name, change = next(iter(changes.items()))
+    words = {name: _moved(change) for name, change in changes.items()}
     return [
-        *words,
-        f"Trained on the corpus itself: chrF++ {fixed(base.mean.chrf_prompt, 1)}, mean of "
-        f"{count(len(base.seeds), 'training')}.",
+        f"Translation is {verdicts(words, 'for')}.",
+        f"chrF++ {signed(change.value)} beside random documents ({name}; "
+        f"{confidence(change.low, change.high, 1)}).",
     ]
+
+
+def _moved(change: Difference) -> str:
+    """How translation differs from that of random selections, where every seed says so."""
+    sure = change.low is not None and change.high is not None and change.low * change.high > 0
+    if not sure or any(own * change.value <= 0 for own in change.by_seed):
+        return "not shown to differ from that with random documents"
+    return f"{'better' if change.value > 0 else 'worse'} than with random documents"
 
 
 def _cautions(result: TraterResult, seeds: int) -> list[str]:
@@ -270,31 +277,45 @@ def _differences(
 
 
 def _bars(result: TraterResult) -> list[Bars]:
+    """What models translate after selections and random ones, beside the corpus as it is."""
+    base = [row for row in result.conditions if row.kind == "baseline"]
+    groups: dict[str, dict[str, Condition]] = {}
+    for row in result.conditions:
+        if row not in base:
+            name = row.named.removeprefix("random, ")
+            series = "selected" if name == row.named else "random"
+            groups.setdefault(name, {"original": base[0]})[series] = row
+    groups = groups or {base[0].named: {"original": base[0]}}
+    names = list(dict.fromkeys(name for rows in groups.values() for name in rows))
     made = []
     for key, heading, digits in _MEASURES:
         if key not in ("chrf_prompt", "chrf_document", "gain"):
             continue
-        draws = []
-        for row in result.conditions:
-            own = [each for each in result.models if each.named == row.named]
-            values = (getattr(each.measured, key) for each in own)
-            draws.append((tuple(value for value in values if value is not None),))
         rate = key.startswith("chrf")
+        rows = [[own.get(name) for name in names] for own in groups.values()]
         made.append(
             Bars(
                 heading,
-                tuple(row.named for row in result.conditions),
-                (heading,),
-                tuple((getattr(row.mean, key),) for row in result.conditions),
+                tuple(groups),
+                tuple(names),
+                tuple(
+                    tuple(getattr(row.mean, key) if row else None for row in own) for own in rows
+                ),
                 heading,
                 digits=digits,
-                draws=tuple(draws),
-                note="Rings are models",
+                draws=tuple(tuple(_each(result, row, key) for row in own) for own in rows),
+                note="Draws are models of one seed. Original: trained on the corpus as it is",
                 start=0.0 if rate else None,
                 end=100.0 if rate else None,
             )
         )
     return made
+
+
+def _each(result: TraterResult, row: Condition | None, key: str) -> tuple[float, ...]:
+    """A measure of every model of a mixture."""
+    own = (each for each in result.models if row and each.named == row.named)
+    return tuple(value for each in own if (value := getattr(each.measured, key)) is not None)
 
 
 def _models(result: TraterResult) -> Table:

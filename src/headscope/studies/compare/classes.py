@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -78,118 +79,110 @@ def _show(result: ClassesResult, run: Path) -> Shown:
         )
     if without:
         cautions.append(
-            f"Chance is not known for every head of {enumeration(without)}: where sentences are "
-            "short, heads score by position alone."
+            f"Not corrected for chance, which is not known for every head: {enumeration(without)}. "
+            "Where sentences are short, heads score by position alone."
         )
     totals = sorted({model.total for model in models})
-    threshold, inactive = fixed(result.threshold, 2), fixed(result.inactive, 2)
     return Shown(
         "Classes of heads",
         "What share of its attention heads looks at the source word being translated?",
         _finding(result),
-        "Shares have no interval, and the thresholds cut a continuous scale: heads near them can "
-        "change class with other sentences.",
+        "Without interval: heads near a threshold can change class with other sentences.",
         "",
         cautions,
         [
             ("models", str(len(models))),
             ("heads", " to ".join(map(str, dict.fromkeys((totals[0], totals[-1]))))),
-            ("token alignment", f"score above {threshold}"),
-            ("inactive", f"at most {inactive}"),
         ],
         [
-            Section("Shares of heads", [_shares(models)], brief=True),
-            Section("Classes", _bars(models)),
-            Section("Numbers of heads", [_numbers(models)]),
+            Section("Heads in each class", [_numbers(result)], brief=True),
+            Section("Models", [_about(models)]),
         ],
+        _bars(result),
     )
 
 
 def _finding(result: ClassesResult) -> list[str]:
-    ordered = sorted(result.models, key=lambda model: model.shares.token_alignment)
+    models = result.models
+    above = f"{_score(models)} above {fixed(result.threshold, 2)}"
+    ordered = sorted(models, key=lambda model: _shares(model).token_alignment)
     least, most = ordered[0], ordered[-1]
-    above = f"score above {fixed(result.threshold, 2)}"
-    if len(ordered) == 1:
-        return [f"{_share(most)} of the {most.total} heads of {most.name} align tokens ({above})."]
-    return [
-        f"The share of token alignment heads ({above}) is highest in {most.name}, "
-        f"{_share(most)} of {most.total}, and lowest in {least.name}, {_share(least)} of "
-        f"{least.total}."
-    ]
+    share = percent(_shares(most).token_alignment, 1)
+    if len(models) == 1:
+        return [f"{share} of the {most.total} heads align tokens ({above})."]
+    low = percent(_shares(least).token_alignment, 1)
+    if share == low:
+        return [f"In each of {len(models)} models {share} of heads align tokens ({above})."]
+    return [f"{low} ({least.name}) to {share} ({most.name}) of heads align tokens ({above})."]
 
 
-def _share(row: ClassShares) -> str:
-    words = percent(row.shares.token_alignment, 1)
-    corrected = row.shares_above_chance
-    if corrected is None:
-        return words
-    return f"{words} (corrected for chance {percent(corrected.token_alignment, 1)})"
+def _shares(model: ClassShares) -> Classes:
+    """Corrected for chance where that is known."""
+    return model.shares_above_chance or model.shares
 
 
-def _shares(models: tuple[ClassShares, ...]) -> Table:
-    def cells(classes: Classes | None) -> list[Cell]:
-        return [Cell.share(share) for share in (classes.each if classes else (None,) * 3)]
+def _score(models: Sequence[ClassShares]) -> str:
+    corrected = all(model.shares_above_chance for model in models)
+    return "score \u2212 chance" if corrected else "score"
 
-    rows = tuple(
+
+def _bars(result: ClassesResult) -> Bars:
+    threshold, inactive = fixed(result.threshold, 2), fixed(result.inactive, 2)
+    return Bars(
+        "Heads in each class",
+        tuple(model.name for model in result.models),
+        CLASSES,
+        tuple(tuple(100 * share for share in _shares(m).each) for m in result.models),
+        "% of heads",
+        start=0.0,
+        end=100.0,
+        note=f"Token alignment: {_score(result.models)} above {threshold}; inactive: at most "
+        f"{inactive}; low activity: between",
+    )
+
+
+def _numbers(result: ClassesResult) -> Table:
+    rows = [
         Row(
-            model.name,
+            f"{model.name}, {words}",
             (
-                Cell(model.total),
-                *(
-                    cell
-                    for pair in zip(
-                        cells(model.shares), cells(model.shares_above_chance), strict=True
-                    )
-                    for cell in pair
-                ),
-                Cell(str(model.highest.place)),
-                Cell(model.highest.score, model.highest.low, model.highest.high),
+                *(Cell(number, digits=1) for number in counts.each),
+                *map(Cell.share, shares.each),
             ),
         )
-        for model in models
-    )
-    classes = (column for name in CLASSES for column in (name, "corrected"))
-    note = (
-        "Corrected: by score \u2212 chance. Intervals are over sentences; the highest of many "
-        "scores is biased upwards"
-    )
-    columns = ("heads", *classes, "highest head", "its score")
-    return Table("Shares of heads in each class", columns, rows, note=note)
-
-
-def _bars(models: tuple[ClassShares, ...]) -> list[Bars]:
-    def bars(title: str, rows: list[tuple[str, Classes]]) -> Bars:
-        values = tuple(tuple(100 * share for share in classes.each) for _, classes in rows)
-        names = tuple(name for name, _ in rows)
-        return Bars(title, names, CLASSES, values, "% of heads", start=0.0, end=100.0)
-
-    corrected = [(model.name, model.shares_above_chance) for model in models]
-    known = [(name, classes) for name, classes in corrected if classes is not None]
-    return [
-        bars("Classes by score", [(model.name, model.shares) for model in models]),
-        *([bars("Classes by score corrected for chance", known)] if known else []),
+        for model in result.models
+        for words, counts, shares in (
+            ("score \u2212 chance", model.counts_above_chance, model.shares_above_chance),
+            ("score alone (as the paper counts)", model.counts, model.shares),
+        )
+        if counts is not None and shares is not None
     ]
+    columns = (*CLASSES, *(f"{name}, of heads" for name in CLASSES))
+    note = "Numbers of heads are means over directions where there are several"
+    return Table("Heads in each class", columns, tuple(rows), note=note)
 
 
 def _mean_of(row: ClassShares) -> str | None:
     return f"mean of {row.counted_over}" if row.counted_over > 1 else None
 
 
-def _numbers(models: tuple[ClassShares, ...]) -> Table:
+def _about(models: Sequence[ClassShares]) -> Table:
     return table_of(
-        "Numbers of heads in each class",
+        "Models",
         ((model.name, model) for model in models),
         {
             "model": lambda model: model.model,
             "method": lambda model: model.method,
             "direction": lambda model: Cell(model.direction, why=_mean_of(model)),
             "layers": lambda model: model.layers,
-            "token alignment": lambda model: Cell(model.counts.token_alignment, digits=1),
-            "low activity": lambda model: Cell(model.counts.low_activity, digits=1),
-            "inactive": lambda model: Cell(model.counts.inactive, digits=1),
+            "heads": lambda model: model.total,
             "mean score": lambda model: model.mean_score,
+            "highest head": lambda model: str(model.highest.place),
+            "its score": lambda model: Cell(
+                model.highest.score, model.highest.low, model.highest.high
+            ),
         },
-        "Numbers of heads are means over directions where there are several",
+        "Intervals are over sentences; the highest of many scores is biased upwards",
     )
 
 

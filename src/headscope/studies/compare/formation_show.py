@@ -1,16 +1,24 @@
-"""What a series of checkpoints shows: classes, overlap with the last set, and chrF++."""
+"""What a series of checkpoints shows: when heads form, overlap with the last set, and chrF++."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import accumulate, pairwise
+from math import comb
 from pathlib import Path
+from statistics import fmean
+from urllib.parse import quote
 
-from headscope.heads import Geometry
+import numpy as np
+
+from headscope.heads import Geometry, HeadScores, Rank, read_scores
 from headscope.results.formation import CheckpointRow, FormationResult
 from headscope.runs.reading import read_object
 from headscope.shown.blocks import (
+    Block,
     Cell,
+    Content,
+    HeadSets,
     Lines,
     Section,
     Series,
@@ -20,7 +28,7 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import enumeration, fixed, percent, sentence_of
-from headscope.studies.shows import interval
+from headscope.studies.shows import places
 
 #: Sentences below which the interval of chrF++ is wide.
 FEW = 100
@@ -29,11 +37,10 @@ Rows = Sequence[CheckpointRow]
 
 
 def show_formation(result: FormationResult, run: Path) -> Shown:
-    """The checkpoints in a table, classes and overlap over training, what was skipped."""
-    if result.method is not None:
-        return _show_scores(result)
+    """The share of heads over training; overlap with the last checkpoint, chrF++, every number."""
     rows, data = result.checkpoints, result.data.values()
-    checked = min(series.verified_on for series in data)
+    scored = result.method is None
+    checked = min((series.verified_on for series in data), default=FEW)
     cautions = []
     if checked < FEW:
         cautions.append(f"chrF++ is measured on few sentences ({checked} of a direction).")
@@ -46,73 +53,47 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
         names = enumeration([checkpoint.name for checkpoint in result.skipped])
         cautions.append(f"Checkpoints that could not be read are left out: {names}.")
     skipped = [(each.name, sentence_of(each.reason)) for each in result.skipped]
+    last = _scores_of(run, rows[-1]).get("mean")
+    rank: Rank = "score" if result.rank == "score" else "above-chance"
+    best = HeadSets(
+        f"Highest heads of {rows[-1].name}",
+        {"highest": places(last.top(result.k, rank))} if last else {},
+    )
+    facts = [
+        ("model", _models(run)),
+        ("directions", str(len(data))),
+        ("sentences heads are found on", _range(series.found_on for series in data)),
+        ("sentences translated", _range(series.verified_on for series in data)),
+    ]
     return Shown(
         "Formation of heads",
         "When do the attention heads that look at the source word form, and when does the model "
-        "translate?",
+        "translate?"
+        if scored
+        else "When do the heads that score high at the end of training form?",
         _finding(result),
-        "One training run: another can differ. Only chrF++ has an interval, over "
-        f"{_range(series.verified_on for series in data)} sentences of each direction.",
+        "One training run; another can differ.",
         f"--verify-limit {FEW}" if checked < FEW else "",
         cautions,
         [
-            ("model", _models(run)),
+            *(facts if scored else [("scores", result.method or "")]),
             ("checkpoints", str(len(rows))),
             ("heads", str(Geometry.from_dict(result.geometry).total)),
-            ("directions", str(len(result.data))),
-            ("sentences heads are found on", _range(series.found_on for series in data)),
         ],
         [
-            Section("Checkpoints", [_table(result)], brief=True),
-            Section("Over training", _lines(result)),
-            Section("Scores", [_scores(rows)]),
+            *([Section("Heads", [best])] if last else []),
+            Section("Over training", _further(result)),
+            Section("Every checkpoint", [_table(result)], brief=True),
             *([Section("Skipped", [one_column("Not read", "why", skipped)])] if skipped else []),
         ],
+        _figure(result, run),
     )
 
 
-def _show_scores(result: FormationResult) -> Shown:
-    """A series of scores from files: the share above the threshold, overlap with the last."""
-    rows, threshold = result.checkpoints, fixed(result.threshold, 2)
-    above = f"above {threshold}"
-    first, last = rows[0], rows[-1]
-    finding = [
-        f"The share of heads that score above {threshold} is "
-        f"{percent(first.above_threshold, 1)} at {first.name} and "
-        f"{percent(last.above_threshold, 1)} at {last.name}."
-    ]
-    half = _settled(rows, lambda row: row.top_overlap_with_last, 0.5)
-    if half is not None:
-        finding.append(f"{_half(result, half)}).")
-    table = table_of(
-        "Every checkpoint",
-        ((row.name, row) for row in rows),
-        {
-            above: lambda row: Cell.share(row.above_threshold),
-            "of last set": lambda row: Cell.share(row.overlap_with_last),
-            f"of last top {result.k}": lambda row: Cell.share(row.top_overlap_with_last),
-            "rank correlation with last": lambda row: row.rank_correlation_with_last,
-            "mean score": lambda row: row.mean_score,
-            "highest head": lambda row: str(row.highest.place),
-            "its score": lambda row: row.highest.score,
-        },
-        f"Of last set: the share of the last checkpoint\u2019s heads above {threshold} that are "
-        "above it here; of last top: the same for its highest heads",
-    )
-    return Shown(
-        "Formation of heads",
-        "When do the heads that score high at the end of training form?",
-        finding,
-        "One training run, and scores without intervals: another run can differ.",
-        "",
-        [],
-        [
-            ("scores", result.method or ""),
-            ("checkpoints", str(len(rows))),
-            ("heads", str(Geometry.from_dict(result.geometry).total)),
-        ],
-        [Section("Checkpoints", [table], brief=True), Section("Over training", _lines(result))],
-    )
+def _scores_of(run: Path, row: CheckpointRow) -> Mapping[str, HeadScores]:
+    """The scores of a checkpoint by direction, and their mean; nothing where they are not kept."""
+    folder = run / "checkpoints" / quote(row.name, safe="@ ")
+    return read_scores(folder) if (folder / "scores").is_dir() else {}
 
 
 def _models(run: Path) -> str:
@@ -127,36 +108,39 @@ def _models(run: Path) -> str:
 def _finding(result: FormationResult) -> list[str]:
     rows = result.checkpoints
     first, last = rows[0], rows[-1]
-    corrected = ""
-    if first.above_chance is not None and last.above_chance is not None:
-        low, high = (percent(shares.token_alignment, 1) for shares in (first.above_chance,
-                                                                 last.above_chance))  # fmt: skip
-        corrected = f" (corrected for chance {low} and {high})"
-    words = [
-        f"The share of token alignment heads is {percent(first.shares.token_alignment, 1)} at "
-        f"{first.name} and {percent(last.shares.token_alignment, 1)} at {last.name}{corrected}; "
-        f"chrF++ is {_chrf(first)} and {_chrf(last)}."
-    ]
+    before, after = (percent(_share(result, row), 1) for row in (first, last))
+    moved = f"stay at {after}" if before == after else f"go from {before} to {after}"
+    name = f"Heads above {fixed(result.threshold, 2)}" if result.method else "Token alignment heads"
+    words = [f"{name} {moved} of all heads ({first.name} to {last.name})."]
     half = _settled(rows, lambda row: row.top_overlap_with_last, 0.5)
-    good = _settled(rows, lambda row: row.chrf.value, last.chrf.value / 2)
-    if half is not None and good is not None and last.chrf.value > 0:
-        words.append(
-            f"{_half(result, half)}; chrF++ there {fixed(half.chrf.value, 1)}). Half of the last "
-            f"chrF++ is reached from {good.name} on."
-        )
+    # Half of a set that random ones share as well says nothing.
+    if half is not None and _random(result)[1] < 0.5:
+        chrf = "" if result.method else f"; chrF++ there: {fixed(half.chrf.value, 1)}"
+        words.append(f"Half of the final top {result.k} heads are there from {half.name} on{chrf}.")
     return words
 
 
-def _half(result: FormationResult, half: CheckpointRow) -> str:
-    """Where half of the last top set is there; the parenthesis at its end is left open."""
-    return (
-        f"From {half.name} on, half of the last checkpoint\u2019s top {result.k} heads are in "
-        f"the top {result.k} (random sets share {percent(half.top_overlap_with_last_expected, 1)}"
+def _corrected(result: FormationResult) -> bool:
+    return all(row.above_chance for row in result.checkpoints)
+
+
+def _share(result: FormationResult, row: CheckpointRow) -> float:
+    """The share of heads above the threshold, corrected for chance where that is known."""
+    if row.above_threshold is not None:
+        return row.above_threshold
+    corrected = row.above_chance if _corrected(result) else None
+    return (corrected or row.shares).token_alignment
+
+
+def _random(result: FormationResult) -> tuple[float, float]:
+    """The 95 % range of the share of the last top heads that as many random heads hold."""
+    total, k = Geometry.from_dict(result.geometry).total, result.k
+    below = [*accumulate(comb(k, at) * comb(total - k, k - at) for at in range(k + 1))]
+    low, high = (
+        next(at for at, ways in enumerate(below) if ways >= part * below[-1]) / k
+        for part in (0.025, 0.975)
     )
-
-
-def _chrf(row: CheckpointRow) -> str:
-    return interval(row.chrf, 1)
+    return low, high
 
 
 def _settled(
@@ -175,77 +159,106 @@ def _settled(
 def _table(result: FormationResult) -> Table:
     many = result.checkpoints[-1].counted_over
     mean = f"; means of {many} directions" if many > 1 else ""
-    note = (
-        f"Token alignment: score above {fixed(result.threshold, 2)}; inactive: at most "
-        f"{fixed(result.inactive, 2)}; low activity: between{mean}. Corrected: token alignment by "
-        f"score \u2212 chance. Of last set: the share of the last checkpoint\u2019s token "
-        "alignment heads that already align tokens; of last top: the same for its highest heads"
-    )
-    return table_of(
-        "Every checkpoint",
-        ((row.name, row) for row in result.checkpoints),
-        {
-            "token alignment": lambda row: Cell.share(row.shares.token_alignment),
-            "corrected": lambda row: Cell.share(
-                row.above_chance.token_alignment if row.above_chance else None
+    columns: dict[str, Callable[[CheckpointRow], Content]] = {
+        f"above {fixed(result.threshold, 2)}": lambda row: Cell.share(row.above_threshold)
+    }
+    if result.method is None:
+        columns = {
+            "token alignment": lambda row: Cell.share(_share(result, row)),
+            "low activity": lambda row: Cell.share((row.above_chance or row.shares).low_activity),
+            "inactive": lambda row: Cell.share((row.above_chance or row.shares).inactive),
+            "token alignment by score alone (as the paper counts)": lambda row: Cell.share(
+                row.shares.token_alignment
             ),
-            "low activity": lambda row: Cell.share(row.shares.low_activity),
-            "inactive": lambda row: Cell.share(row.shares.inactive),
-            "of last set": lambda row: Cell.share(row.overlap_with_last),
-            f"of last top {result.k}": lambda row: Cell.share(row.top_overlap_with_last),
             "chrF++": lambda row: Cell.of(row.chrf, 2),
-        },
-        note,
+        }
+    columns |= {
+        f"of last top {result.k}": lambda row: Cell.share(row.top_overlap_with_last),
+        "of last set, by score alone": lambda row: Cell.share(row.overlap_with_last),
+        "rank correlation with last": lambda row: row.rank_correlation_with_last,
+        "mean score": lambda row: row.mean_score,
+        "highest head": lambda row: str(row.highest.place),
+        "its score": lambda row: Cell(row.highest.score, row.highest.low, row.highest.high),
+    }
+    note = (
+        f"Shares of all heads{mean}. Of last top: the share of the last checkpoint\u2019s highest "
+        f"heads that are among the highest here; of last set: of its heads with a score above "
+        f"{fixed(result.threshold, 2)} those that are above it here"
+    )
+    return table_of("Every checkpoint", ((row.name, row) for row in result.checkpoints), columns,
+                    note)  # fmt: skip
+
+
+def _figure(result: FormationResult, run: Path) -> Lines:
+    """The share of heads above the threshold at every checkpoint."""
+    bounds = [_bounds(_scores_of(run, row), result) for row in result.checkpoints]
+    known = [each for each in bounds if each is not None]
+    low, high = zip(*known, strict=True) if len(known) == len(bounds) else ((), ())
+    name, y = ("above the threshold" if result.method else "token alignment"), "% of heads"
+    shares = [_share(result, row) for row in result.checkpoints]
+    score = "score \u2212 chance" if _corrected(result) else "score"
+    return _line(
+        f"Heads with a {score} above {fixed(result.threshold, 2)}",
+        result,
+        y,
+        [Series(name, _points(result, shares), low, high)],
+        "shares from heads whose whole 95\u00a0% interval (over sentences) lies above the "
+        "threshold to heads whose interval reaches above it",
     )
 
 
-def _scores(rows: Rows) -> Table:
-    return table_of(
-        "Scores of every checkpoint",
-        ((row.name, row) for row in rows),
-        {
-            "token alignment heads": lambda row: Cell(row.counts.token_alignment, digits=1),
-            "mean score": lambda row: row.mean_score,
-            "highest head": lambda row: str(row.highest.place),
-            "its score": lambda row: Cell(row.highest.score, row.highest.low, row.highest.high),
-        },
+def _bounds(
+    scores: Mapping[str, HeadScores], result: FormationResult
+) -> tuple[float, float] | None:
+    """Per cent of heads whose interval lies above the threshold, and of those where its upper end
+    does: means over directions; None where no intervals are kept."""
+    directions = [own for name, own in scores.items() if name != "mean"] or [*scores.values()]
+    ends: list[list[float]] = [[], []]
+    for own in directions:
+        if own.low is None or own.high is None:
+            return None
+        chance = own.extra["chance"] if _corrected(result) else 0.0
+        for shares, end in zip(ends, (own.low, own.high), strict=True):
+            reached = np.where(np.isnan(end), own.values, end) - chance > result.threshold
+            shares.append(100 * float(reached[own.geometry.mask()].mean()))
+    return (fmean(ends[0]), fmean(ends[1])) if directions else None
+
+
+def _further(result: FormationResult) -> list[Block]:
+    """Overlap with the last checkpoint beside random heads, and chrF++."""
+    rows, k = result.checkpoints, result.k
+    random = _points(result, [row.top_overlap_with_last_expected for row in rows])
+    low, high = (tuple([100 * end] * len(random)) for end in _random(result))
+    overlap = _line(
+        f"The last checkpoint\u2019s top {k} heads that are among the top {k} heads",
+        result,
+        "% of the last top heads",
+        [
+            Series("selected", _points(result, [row.top_overlap_with_last for row in rows])),
+            Series("random", random, low, high),
+        ],
+        "the 95\u00a0% range of random sets",
     )
-
-
-def _lines(result: FormationResult) -> list[Lines]:
-    rows = result.checkpoints
-    places, labels = _places(rows)
-    steps = _steps(rows)
-    x = "training step" if steps else "checkpoint"
-
-    def line(name: str, values: Iterable[float | None]) -> Series:
-        known = zip(places, values, strict=True)
-        return Series(name, tuple((at, 100 * value) for at, value in known if value is not None))
-
-    overlap = (
-        line("of the last set, %", [row.overlap_with_last for row in rows]),
-        line(f"of the last top {result.k} (selected), %",
-             [row.top_overlap_with_last for row in rows]),
-        line(f"random, k = {result.k}, %", [row.top_overlap_with_last_expected for row in rows]),
-    )  # fmt: skip
     if result.method is not None:
-        above_it = line("above the threshold, % of heads", [row.above_threshold for row in rows])
-        series = (above_it, *overlap)
-        return [Lines("Scores over training", series, x, "%", steps, labels=labels)]
-    shares = [
-        line("token alignment", [row.shares.token_alignment for row in rows]),
-        line("low activity", [row.shares.low_activity for row in rows]),
-        line("inactive", [row.shares.inactive for row in rows]),
-    ]
-    above = [row.above_chance.token_alignment for row in rows if row.above_chance]
-    if len(above) == len(rows):
-        shares.append(line("token alignment, corrected for chance", above))
-    chrf = Series.of("chrF++", zip(places, (row.chrf for row in rows), strict=True))
-    return [
-        Lines("Classes of heads", tuple(shares), x, "% of heads", steps, labels=labels),
-        Lines("Heads of the last checkpoint, and chrF++", (*overlap, chrf), x, "% or chrF++",
-              steps, labels=labels, band="95\u00a0% intervals of chrF++ over sentences"),
-    ]  # fmt: skip
+        return [overlap]
+    chrf = Series.of("chrF++", zip(_places(rows)[0], (row.chrf for row in rows), strict=True))
+    band = "95\u00a0% intervals over sentences"
+    return [overlap, _line("Quality of translations", result, "chrF++", [chrf], band)]
+
+
+def _line(
+    title: str, result: FormationResult, y: str, series: Sequence[Series], band: str
+) -> Lines:
+    steps, labels = _steps(result.checkpoints), _places(result.checkpoints)[1]
+    x = "training step" if steps else "checkpoint"
+    return Lines(title, tuple(series), x, y, steps, labels=labels, band=band)
+
+
+def _points(
+    result: FormationResult, values: Iterable[float | None]
+) -> tuple[tuple[float, float], ...]:
+    known = zip(_places(result.checkpoints)[0], values, strict=True)
+    return tuple((at, 100 * value) for at, value in known if value is not None)
 
 
 def _steps(rows: Rows) -> bool:
@@ -272,5 +285,5 @@ def _places(rows: Rows) -> tuple[list[float], tuple[tuple[float, str], ...]]:
 
 
 def _range(numbers: Iterable[int]) -> str:
-    known = sorted(set(numbers))
+    known = sorted(set(numbers)) or [0]
     return str(known[0]) if len(known) == 1 else f"{known[0]} to {known[-1]}"

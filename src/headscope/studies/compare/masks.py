@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isnan
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any
@@ -40,6 +41,8 @@ from headscope.shown.blocks import (
     Block,
     Cell,
     Content,
+    Forest,
+    Gap,
     HeadMap,
     HeadMaps,
     HeadSets,
@@ -50,13 +53,12 @@ from headscope.shown.blocks import (
     Series,
     Shown,
     Table,
-    Values,
     p_cell,
     table_of,
 )
-from headscope.shown.words import arrow, confidence, count, fixed, percent
+from headscope.shown.words import arrow, confidence, count, fixed
 from headscope.studies.models import ModelChoice
-from headscope.studies.shows import overlap_blocks
+from headscope.studies.shows import alike, overlap_blocks
 from headscope.studies.study import Study
 
 COMMAND = "compare masks"
@@ -246,26 +248,27 @@ def _always_dropped(kept: Sequence[Sequence[Sequence[int]]]) -> tuple[KeyGroup, 
 
 
 def _show(result: MasksResult, run: Path) -> Shown:
-    own, geometry = result.own, Geometry.from_dict(result.geometry)
+    own, geometry, base = result.own, Geometry.from_dict(result.geometry), result.base
     always = {
         "kept by every mask": tuple(
             (head.layer, head.head) for head in result.kept_by if head.masks == len(own)
         )
     }
+    figures: list[Block] = [_beside_base(base)] if base is not None else []
     sections = [Section("Masks", [_masks(result, geometry)], brief=True)]
-    if result.base is not None:
-        sections.append(Section("Masks of the base model", [_base_pairs(result.base)], brief=True))
+    if base is not None:
+        sections.append(Section("Masks of the base model", [_base_pairs(base)], brief=True))
     if result.pairs:
-        shared, pairs, *groups = overlap_blocks(result.pairs, result.groups)
-        sections.append(Section("Heads that masks share", [shared, *groups]))
-        sections.append(Section("Every two masks", [pairs], brief=True))
+        shared, *tables = overlap_blocks(result.pairs, result.groups)
+        figures.append(shared)
+        sections.append(Section("Every two masks", [*figures[1:], *tables], brief=True))
     sections += [
         Section(
             "Where heads are kept", [*_maps(result), _shares(own), HeadSets("Shared heads", always)]
         ),
         Section(
             "Groups of heads that share keys and values",
-            _groups(result, geometry),
+            [_groups(result, geometry)],
             brief=result.key_value_heads is None,
         ),
     ]
@@ -273,7 +276,7 @@ def _show(result: MasksResult, run: Path) -> Shown:
         "Learned masks",
         "Do masks keep the same heads, more than random masks of their sizes?",
         _finding(result),
-        "Each mask is one training run: another seed can keep other heads. Train some again with",
+        "Each mask is one training run; another seed can keep other heads:",
         "headscope find mask --seed 1",
         [],
         [
@@ -281,41 +284,46 @@ def _show(result: MasksResult, run: Path) -> Shown:
             ("heads", f"{geometry.total} in {count(geometry.layers, 'layer')}"),
         ],
         sections,
+        figures[0],
     )
 
 
 def _finding(result: MasksResult) -> list[str]:
-    own, pairs, base = result.own, result.pairs, result.base
-    sentences = []
-    if base is not None:
-        jaccard, above = base.mean["jaccard"], base.above_chance
-        sentences.append(
-            "Masks and the base model's masks of the same task have a Jaccard index of "
-            f"{fixed(jaccard.mean, 2)} (over tasks: "
-            f"{confidence(jaccard.low, jaccard.high, 2)}), {fixed(above.mean, 2)} above random "
-            f"masks ({confidence(above.low, above.high, 2)}; {count(len(base.pairs), 'task')})."
-        )
-    if pairs:
-        clear = sum(pair.p_value < 0.05 for pair in pairs)
-        sentences.append(
-            f"Two masks have a Jaccard index of {fixed(fmean(p.jaccard for p in pairs), 2)} on "
-            f"average ({count(len(pairs), 'pair')}); random masks of these sizes: "
-            f"{fixed(fmean(p.expected_exact for p in pairs), 2)}. Pairs that share more heads than "
-            f"random masks (p < 0.05): {clear} of {len(pairs)}."
-        )
-    shares = [mask.kept_share for mask in own]
-    sentences.append(
-        f"A mask keeps {percent(fmean(shares))} of the heads on average "
-        f"({percent(min(shares))} to {percent(max(shares))})."
+    pairs, base = result.pairs, result.base
+    if base is None:
+        return [
+            alike(pairs, "masks"),
+            f"Jaccard index {fixed(fmean(pair.jaccard for pair in pairs), 2)} on average; random "
+            f"masks of these sizes {fixed(fmean(pair.expected_exact for pair in pairs), 2)}.",
+        ]
+    above = base.above_chance
+    shared = "share" if above.low > 0 else "are not shown to share"
+    return [
+        f"Masks {shared} more heads with the base model\u2019s masks than random masks.",
+        f"Jaccard index {fixed(base.mean['jaccard'].mean, 2)} on average, "
+        f"{fixed(above.mean, 2)} above random masks "
+        f"({confidence(above.low, above.high, 2)}; {count(len(base.pairs), 'task')}).",
+    ]
+
+
+def _beside_base(base: BaseComparison) -> Forest:
+    """What each mask shares with the base model's of its task beyond random masks."""
+    above = base.above_chance
+    ends = () if isnan(above.low) else (above.low, above.high)
+    rows = [
+        (f"mean of {len(base.pairs)}", (Gap("random", above.mean, *ends),)),
+        *(
+            (arrow(pair.task or pair.a), (Gap("random", pair.jaccard - pair.expected_exact),))
+            for pair in base.pairs
+        ),
+    ]
+    return Forest(
+        "Heads shared with the base model\u2019s mask: Jaccard index minus that of random masks",
+        tuple(rows if len(base.pairs) > 1 else rows[1:]),
+        "Difference in the Jaccard index",
+        ("fewer shared", "more shared"),
+        2,
     )
-    groups = [mask.groups for mask in own if mask.groups is not None]
-    if groups:
-        sentences.append(
-            f"Of {count(groups[0].groups, 'group')} of heads that share keys, a mask drops "
-            f"{fixed(fmean(each.dropped for each in groups), 2)} whole on average; random masks "
-            f"of the same size: {fixed(fmean(each.expected for each in groups), 2)}."
-        )
-    return sentences
 
 
 def _masks(result: MasksResult, geometry: Geometry) -> Table:
@@ -407,45 +415,33 @@ def _shares(own: Sequence[ComparedMask]) -> Lines:
                  "share of heads kept", note=note, band="the range over masks")  # fmt: skip
 
 
-def _groups(result: MasksResult, geometry: Geometry) -> list[Block]:
+def _groups(result: MasksResult, geometry: Geometry) -> Heatmap | NotMeasured:
     key_heads, always = result.key_value_heads, result.always_dropped_groups
     title = "Groups of heads that share keys and values"
     if key_heads is None or always is None:
-        why = "the runs do not say which query heads share keys; add --model"
-        return [NotMeasured(title, why)]
+        return NotMeasured(title, "the runs do not say which query heads share keys; add --model")
     if not _grouped(result, geometry):
-        return [NotMeasured(title, "there are none, every query head has its own")]
-    own = [mask.groups for mask in result.own if mask.groups is not None]
-    columns = tuple(map(str, range(max(key_heads))))
-
-    def by_group(value: Callable[[int, int], float]) -> Values:
-        return tuple(
-            tuple(value(layer, group) if group < groups else None for group in range(len(columns)))
-            for layer, groups in enumerate(key_heads)
-        )
-
-    def field_of(title: str, values: Values, scale: str, high: float, digits: int) -> Heatmap:
-        rows = tuple(map(str, range(len(key_heads))))
-        return Heatmap(title, rows, columns, values, scale, "layer", "group", low=0.0, high=high,
-                       digits=digits, note=note)  # fmt: skip
-
-    note = f"{count(len(always), 'group')} of {sum(key_heads)} dropped whole by every mask"
-    return [
-        field_of(
-            "Heads kept in each group, mean over masks",
-            by_group(lambda layer, group: fmean(each.kept_in_groups[layer][group] for each in own)),
-            "heads",
-            max(heads / groups for heads, groups in zip(geometry.counts, key_heads, strict=True)),
-            1,
-        ),
-        field_of(
-            "Masks that drop the group whole",
-            by_group(lambda layer, group: sum(not m.kept_in_groups[layer][group] for m in own)),
-            "masks",
-            len(own),
-            0,
-        ),
-    ]
+        return NotMeasured(title, "there are none, every query head has its own")
+    own = [mask.groups.kept_in_groups for mask in result.own if mask.groups is not None]
+    columns = range(max(key_heads))
+    values = tuple(
+        tuple(fmean(kept[layer][group] for kept in own) if group < groups else None
+              for group in columns)
+        for layer, groups in enumerate(key_heads)
+    )  # fmt: skip
+    return Heatmap(
+        "Heads kept in each group, mean over masks",
+        tuple(map(str, range(len(key_heads)))),
+        tuple(map(str, columns)),
+        values,
+        "heads",
+        "layer",
+        "group",
+        low=0.0,
+        high=max(heads / groups for heads, groups in zip(geometry.counts, key_heads, strict=True)),
+        digits=1,
+        note=f"{count(len(always), 'group')} of {sum(key_heads)} dropped whole by every mask",
+    )
 
 
 command = Study(CompareMasks, compare_masks, result=MasksResult, show=_show)

@@ -38,19 +38,18 @@ from headscope.shown.blocks import (
     HeadMap,
     HeadMaps,
     HeadSets,
-    HeadTable,
     Section,
     Shown,
     Table,
     table_of,
 )
-from headscope.shown.words import count, enumeration, fixed, number, p_value
-from headscope.studies.shows import model_facts, overlap_blocks, places
+from headscope.shown.words import count, enumeration, fixed, number
+from headscope.studies.shows import alike, model_facts, overlap_blocks, places
 from headscope.studies.study import Study
 
 COMMAND = "compare methods"
-#: Pairs that a terminal lists, and heads that a sentence names.
-ALIKE, NAMED = 10, 12
+#: Pairs that a terminal lists.
+ALIKE = 10
 
 
 #: Without it 20 heads, or 15 % below 256.
@@ -181,8 +180,8 @@ def _csv(rows: Sequence[HeadVerdicts], columns: Sequence[MethodColumn]) -> str:
 def show_methods(compared: MethodComparison, geometry: Geometry, model: str) -> Shown:
     """Which methods select which heads, how far they agree, and every head."""
     apart = {(pair.a, pair.b) for pair in compared.apart}
-    alike = sorted(compared.pairs, key=lambda pair: ((pair.a, pair.b) not in apart, -pair.jaccard))
-    shared, table = overlap_blocks(compared.pairs)[0], overlap_blocks(alike)[1]
+    near = sorted(compared.pairs, key=lambda pair: ((pair.a, pair.b) not in apart, -pair.jaccard))
+    shared, table = overlap_blocks(compared.pairs)[0], overlap_blocks(near)[1]
     assert isinstance(table, Table)
     first = replace(
         table, title="Pairs most alike, different methods first", rows=table.rows[:ALIKE]
@@ -192,8 +191,7 @@ def show_methods(compared: MethodComparison, geometry: Geometry, model: str) -> 
         "One model, many methods",
         "Which attention heads do different methods find, and how far do the methods agree?",
         _finding(compared),
-        "Overlaps are exact for these sets; whether other data would give other sets is not "
-        "measured.",
+        "Exact for these sets; other data may give other sets.",
         "",
         [],
         [
@@ -203,43 +201,27 @@ def show_methods(compared: MethodComparison, geometry: Geometry, model: str) -> 
             ("top heads of a method's scores", str(compared.k)),
         ],
         [
-            Section("Methods", _sizes(compared), brief=True),
-            Section("Agreement", [_agreement(compared), _sets(compared)], brief=True),
-            Section("Pairs", [first], brief=True),
+            Section("Heads selected", [_sets(compared)]),
             Section("Every head, every method", [_map(compared, geometry), _several(compared)]),
-            Section("Maps", [_maps(compared, geometry), _columns(compared)]),
-            Section("Overlap", [shared, *(further if table.rows[ALIKE:] else [])]),
-            Section("Head by head", [_ranking(compared, geometry)]),
+            Section("Agreement", [_agreement(compared)], brief=True),
+            Section("Rankings", [_maps(compared, geometry), _columns(compared)]),
+            Section("Methods", [_sizes(compared)], brief=True),
+            Section("Pairs", [first, *(further if table.rows[ALIKE:] else [])], brief=True),
         ],
+        shared,
     )
 
 
 def _finding(compared: MethodComparison) -> list[str]:
-    apart, lines = compared.apart, []
-    if apart:
-        best = max(apart, key=lambda pair: pair.jaccard)
-        clear = sum(pair.p_value < 0.05 for pair in apart)
-        lines.append(
-            f"Most alike are {best.a} and {best.b}: they share "
-            f"{count(best.intersection, 'head')} of their {best.size_a} and {best.size_b} "
-            f"(Jaccard index {fixed(best.jaccard, 2)}; "
-            f"random sets of these sizes {fixed(best.expected_exact, 2)}; p\u00a0=\u00a0"
-            f"{p_value(best.p_value)}). Of {count(len(apart), 'pair')} of different methods, "
-            f"{clear} share more heads than random sets (p < 0.05, not corrected for the number "
-            f"of pairs; {fixed(0.05 * len(apart), 1)} expected by chance)."
-        )
-    none = next((row for row in compared.agreement if row.methods == 0), None)
-    if none is not None:
-        lines.append(
-            f"{none.heads} of {count(len(compared.heads), 'head')} are selected by no method "
-            f"({fixed(none.expected, 1)} expected if the methods were independent)."
-        )
-    every = "Both" if len(compared.methods) == 2 else f"All {len(compared.methods)}"
-    shared = list(compared.shared[:NAMED])
-    if left := len(compared.shared) - len(shared):
-        shared.append(f"{left} more")
-    lines.append(f"Selected by {every.lower()} methods: {enumeration(shared) or 'no head'}.")
-    return lines
+    apart = compared.apart
+    if not apart:
+        return ["All rankings are of one method, so no methods are compared."]
+    best = max(apart, key=lambda pair: pair.jaccard)
+    return [
+        alike(apart, several="pairs of different methods"),
+        f"Most alike are {best.a} and {best.b}: Jaccard index {fixed(best.jaccard, 2)}, of random "
+        f"sets {fixed(best.expected_exact, 2)}.",
+    ]
 
 
 def _signs(compared: MethodComparison) -> dict[str, str]:
@@ -249,9 +231,9 @@ def _signs(compared: MethodComparison) -> dict[str, str]:
     return {method.name: sign for method, sign in zip(compared.methods, letters, strict=False)}
 
 
-def _sizes(compared: MethodComparison) -> list[Table]:
+def _sizes(compared: MethodComparison) -> Table:
     signs = _signs(compared)
-    table = table_of(
+    return table_of(
         "Methods",
         ((method.name, method) for method in compared.methods),
         {
@@ -261,7 +243,6 @@ def _sizes(compared: MethodComparison) -> list[Table]:
         },
         "A method with several rankings, such as languages, selects the heads of all of them",
     )
-    return [table]
 
 
 def _columns(compared: MethodComparison) -> Table:
@@ -272,7 +253,7 @@ def _columns(compared: MethodComparison) -> Table:
         {
             "heads": lambda column: column.size,
             "by this method alone": lambda column: len(specific[column.method] & set(column.heads)),
-            "selected": lambda column: "set of the method" if column.own_size else "highest heads",
+            "chosen": lambda column: "set of the method" if column.own_size else "highest heads",
             "ranked by": lambda column: column.ranked_by,
         },
     )
@@ -284,7 +265,7 @@ def _agreement(compared: MethodComparison) -> Bars:
     return Bars(
         "Heads by the number of methods that select them",
         tuple(count(row.methods, "method") if row.methods else "no method" for row in shown),
-        ("selected", "random"),
+        ("these methods", "random"),
         tuple((float(row.heads), row.expected) for row in shown),
         "heads",
         note="Random: each method draws as many heads independently. The methods agree where there "
@@ -362,32 +343,6 @@ def _maps(compared: MethodComparison, geometry: Geometry) -> HeadMaps:
         note="Ranks of methods on different scales can be compared; a set without scores has 100 "
         "where a head is selected",
     )  # fmt: skip
-
-
-def _ranking(compared: MethodComparison, geometry: Geometry) -> HeadTable:
-    """Every head by how many methods select it, with its place in each ranking."""
-    heads = list(geometry.heads())
-    chosen = {head.place: len(head.selected_by) for head in compared.heads}
-    columns = [
-        blocks.Column("methods", "Methods, %", "share of the methods that select the head", 0)
-    ]
-    parts = {"methods": [100 * chosen[head] / len(compared.methods) for head in heads]}
-    for column in compared.columns:
-        lower = _lower(compared, column)
-        key = f"{column.name} (% lower)"
-        parts[key] = [lower[head] for head in heads]
-        columns.append(blocks.Column(key, column.name, "other heads that rank lower, %", 0))
-    return HeadTable(
-        "Every head by the methods that select it",
-        places(heads),
-        tuple(columns),
-        {"methods": parts},
-        ranked_by="methods",
-        threshold=0.0,
-        high=100.0,
-        note="Under each method the share of other heads that rank lower, in per cent. Scores and "
-        "ranks are in methods.csv of the run folder, too",
-    )
 
 
 def _lower(compared: MethodComparison, column: ComparedRanking) -> Mapping[Head, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -28,8 +28,8 @@ from headscope.runs import Result, Run, carry_out
 from headscope.runs.reading import result_of
 from headscope.settings import Option, Settings
 from headscope.shown.blocks import HeadSets, Section, Shown, Table, table_of
-from headscope.shown.words import arrow, count, fixed, p_value
-from headscope.studies.shows import overlap_blocks, places
+from headscope.shown.words import arrow, count, fixed
+from headscope.studies.shows import alike, overlap_blocks, places
 from headscope.studies.study import Study
 from headscope.studies.verify.perplexity import paired_loss
 
@@ -163,13 +163,7 @@ def _ties(artifact: Artifact, heads: HeadSet) -> int | None:
 
 def _show(result: OverlapResult, run: Path) -> Shown:
     pairs, sets, geometry = result.pairs, result.artifacts, Geometry.from_dict(result.geometry)
-    shared, table, *groups = overlap_blocks(pairs, result.groups)
-    sections = [
-        Section("Overlap of sets", [table], brief=True),
-        *([Section("Groups of directions", groups, brief=True)] if groups else []),
-        *([Section("Map of the overlap", [shared])] if len(sets) > 2 else []),
-        Section("Sets", [_heads(result), _sets(result)]),
-    ]
+    shared, *tables = overlap_blocks(pairs, result.groups)
     sizes = sorted({heads.size for heads in sets})
     return Shown(
         "Overlap of head sets",
@@ -194,57 +188,31 @@ def _show(result: OverlapResult, run: Path) -> Shown:
             ("compared", _compared_heads(result)),
             ("heads of the model", f"{geometry.total} in {count(geometry.layers, 'layer')}"),
         ],
-        sections,
+        [
+            Section("Sets", [_heads(result)]),
+            Section("Values and tests", tables, brief=True),
+            Section("Where the sets come from", [_sets(result)]),
+        ],
+        shared,
     )
 
 
-def _finding(pairs: tuple[PairOverlap, ...]) -> list[str]:
-    if len(pairs) == 1:
-        (pair,) = pairs
-        words = (
-            f"{arrow(pair.a)} ({count(pair.size_a, 'head')}) and {arrow(pair.b)} "
-            f"({count(pair.size_b, 'head')}) share {count(pair.intersection, 'head')}: Jaccard "
-            f"index {fixed(pair.jaccard, 2)}, {fixed(pair.expected_exact, 2)} for random sets of "
-            f"these sizes (p\u00a0=\u00a0{p_value(pair.p_value)}{_p_within(pair)})."
-        )
-        if pair.rank_correlation is None:
-            return [words]
-        return [words, f"Rank correlation over all heads: {fixed(pair.rank_correlation, 2)}."]
-    high, low = (pick(pairs, key=lambda pair: pair.jaccard) for pick in (max, min))
-    clear = sum(pair.p_value < 0.05 for pair in pairs)
-    within = [pair.p_within_layers for pair in pairs if pair.p_within_layers is not None]
-    also = (
-        f", {sum(p < 0.05 for p in within)} more than random sets of the same layers"
-        if len(within) == len(pairs)
-        else ""
-    )
+def _finding(pairs: Sequence[PairOverlap]) -> list[str]:
+    mean = "The mean" if len(pairs) > 1 else "Their"
     return [
-        f"The Jaccard index of two sets is {fixed(fmean(p.jaccard for p in pairs), 2)} on average "
-        f"({count(len(pairs), 'pair')}; random sets of these sizes: "
-        f"{fixed(fmean(p.expected_exact for p in pairs), 2)}).",
-        f"Highest: {arrow(high.a)} and {arrow(high.b)} ({fixed(high.jaccard, 2)}). Lowest: "
-        f"{arrow(low.a)} and {arrow(low.b)} ({fixed(low.jaccard, 2)}).",
-        f"{clear} of {len(pairs)} pairs share more heads than random sets{also} (p < 0.05, not "
-        f"corrected for the number of pairs; about {fixed(0.05 * len(pairs), 1)} expected by "
-        "chance). Sets found on the same sentences are not independent of each other.",
+        alike(pairs),
+        f"{mean} Jaccard index is {fixed(fmean(pair.jaccard for pair in pairs), 2)}; of random "
+        f"sets of these sizes {fixed(fmean(pair.expected_exact for pair in pairs), 2)}.",
     ]
 
 
-def _p_within(pair: PairOverlap) -> str:
-    if pair.p_within_layers is None:
-        return ""
-    return f"; {p_value(pair.p_within_layers)} for as many heads of each layer"
-
-
 def _uncertainty(result: OverlapResult) -> str:
-    exact = "Overlap and p are exact for these sets"
-    known = [heads.halves.jaccard for heads in result.artifacts if heads.halves is not None]
-    if not known:
-        return f"{exact}; whether other sentences would give other sets is not measured."
+    halves = [heads.halves.jaccard for heads in result.artifacts if heads.halves is not None]
+    if not halves:
+        return "Exact for these sets; other sentences may give other sets."
     return (
-        f"{exact}. Sets found on two halves of the same examples have a Jaccard index of "
-        f"{fixed(fmean(known), 2)} on average ({len(known)} of {len(result.artifacts)} sets): "
-        "about so far sets can agree that differ by their examples alone."
+        "Exact for these sets; those found on two halves of the examples: "
+        f"{fixed(fmean(halves), 2)}."
     )
 
 

@@ -338,25 +338,27 @@ def _about(machine: Machine) -> str:
 def _together(model: ModelCosts, assumed: bool) -> str:
     """Translation scores and LAHIS against the aim of an hour."""
     both = model.translation_scores_and_lahis
-    words = (
+    ends = f" ({both.fastest:.2f} to {both.slowest:.2f})" if assumed else ""
+    return (
         f"{model.shape.shape.name}: translation scores and LAHIS together take {both.hours:.2f} "
-        "machine-hours"
+        f"machine-hours{ends}."
     )
+
+
+def _needs(model: ModelCosts, assumed: bool) -> str:
+    """What an hour for both takes, and how many machines hold the model."""
+    share, words = model.translation_scores_and_lahis.share_needed, []
     if assumed:
-        share = both.share_needed
-        needs = f"within one if passes attain {share:.0%} of the peak"
-        words += (
-            f" ({both.fastest:.2f} to {both.slowest:.2f}); "
-            f"{needs if share < 1 else 'more than one at any share of the peak'}"
-        )
+        needs = f"passes that attain {share:.0%} of the peak" if share < 1 else "more than the peak"
+        words.append(f"Translation scores and LAHIS within an hour take {needs}")
     many = max(costed.cost.devices for costed in model.experiments)
     if many > 1:
         eight = model.shape.shape.quantised(8)
-        words += (
-            f". {many} of these machines hold it, one working at a time, or one with weights in 8 "
+        words.append(
+            f"{many} of these machines hold it, one working at a time, or one with weights in 8 "
             f"bits ({eight.all_weights / 1e9:.0f} GB)"
         )
-    return f"{words}."
+    return ". ".join(words)
 
 
 def _table(model: ModelCosts, assumed: bool) -> Table:
@@ -371,6 +373,7 @@ def _table(model: ModelCosts, assumed: bool) -> Table:
         f"{shape.all_weights / 1e9:.3g} GB of weights",
         ("tokens", "PFLOP", "GB", "fit on", "hours"),
         tuple(Row(name, tuple(map(Cell, cells))) for name, *cells in rows),
+        note=_needs(model, assumed),
     )
 
 

@@ -7,6 +7,7 @@ import functools
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,7 +16,7 @@ from headscope.heads import about_rank
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.hub import exists
 from headscope.progress import Progress
-from headscope.results.adapt import GateNumbers
+from headscope.results.adapt import AppliedGate, GateNumbers
 from headscope.results.common import Ranking
 from headscope.results.export import (
     ExportBase,
@@ -28,7 +29,16 @@ from headscope.results.export import (
 )
 from headscope.runs import Run, carry_out, decode, encode
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import NotMeasured, Section, Shown, Table, one_column
+from headscope.shown.blocks import (
+    Bars,
+    Block,
+    HeadMaps,
+    NotMeasured,
+    Section,
+    Shown,
+    Table,
+    one_column,
+)
 from headscope.shown.words import count, number, percent
 from headscope.studies.models import ModelChoice, about_model, model_inputs, model_provenance
 from headscope.studies.shows import model_facts
@@ -567,58 +577,42 @@ def _same_weights(adaptation: Adaptation, lm: LanguageModel) -> bool | None:
 
 def _show(result: ExportedModel, run: Path) -> Shown:
     gate, base, proof = result.gate, result.base, result.check
-    words = f"{gate.heads} of {gate.of} heads are multiplied, {gate.removed} of them removed (by 0)"
-    if gate.feed_forward:
-        words += f"; so are {count(gate.feed_forward, 'feed-forward part')}"
     adapters = result.adapters or ()
     form = FORMS[result.form] if not adapters else f"{len(adapters)} LoRA adapters"
-    finding = [f"{words}: written as {form} of {base.name}."]
-    uncertainty, cautions = "", []
-    if (rank := result.written.lora_rank) is not None:
-        finding.append(
-            f"The rank is {number(rank)}; {count(result.written.heads_in_rank_512 or 0, 'head')} a "
-            "layer fit into rank 512, the most that vLLM takes."
+    cautions = []
+    pruned = result.written.pruned
+    if pruned and pruned.groups_dropped < min(pruned.groups_removed, pruned.groups_before - 1):
+        cautions.append(
+            f"The gate removes {count(pruned.groups_removed, 'whole group')} in every layer, but "
+            "the architecture takes no such number of heads; the others are removed by 0."
         )
-    if (pruned := result.written.pruned) is not None:
-        finding.append(
-            f"{number(pruned.groups_dropped)} of {number(pruned.groups_before)} key-value groups "
-            f"of every layer, with {number(pruned.heads_before // pruned.groups_before)} heads "
-            f"each, are taken out: of {number(pruned.parameters_before)} parameters "
-            f"{number(pruned.parameters)} are left."
-        )
-        if pruned.groups_dropped < min(pruned.groups_removed, pruned.groups_before - 1):
-            cautions.append(
-                f"The gate removes {count(pruned.groups_removed, 'whole group')} in every layer, "
-                "but the architecture takes no such number of heads; the others are removed by 0."
-            )
     if proof is None:
         cautions.append(f"Not compared with the gated model: {result.check_note}.")
-    else:
-        noise = "" if proof.noise is None else f" (rounding: {number(proof.noise)})"
-        finding.append(
-            "Logits differ from those of the gated model by at most "
-            f"{number(proof.largest_difference)}{noise}; the gate itself moves them by up to "
-            f"{number(proof.untouched_difference)}."
+    elif proof.proves_nothing:
+        cautions.append(
+            "This proves nothing: rounding alone may make a difference of "
+            f"{number(proof.allowed)}, and the gate makes none that is larger."
         )
-        uncertainty = (
-            f"Compared on {count(proof.positions, 'token')} of a few short texts, in {proof.dtype}:"
-            " this shows that the right weights were multiplied, not how good the model is."
-        )
-        if proof.proves_nothing:
-            cautions.append(
-                "This proves nothing: rounding alone may make a difference of "
-                f"{number(proof.allowed)}, and the gate makes none that is larger."
-            )
     if result.found_on_same_weights is False:
         cautions.append("The heads were found on other weights of the same shape.")
     if not base.license:
         cautions.append("The licence of the base model is not known, so the model card names none.")
     factors = {f"{head.layer}.{head.head}": head.gate for head in result.heads}
+    applied = factors_section(
+        result.model, GateNumbers(gate.on, factors, gate.applied.feed_forward)
+    )
+    figure: Block | None = next(
+        (block for each in applied for block in each.blocks if isinstance(block, HeadMaps)), None
+    )
+    figure = figure if proof is None else _before_after(proof)
     return Shown(
         "An exported model",
         "Do the written weights do what the gate does?",
-        finding,
-        uncertainty,
+        [_verdict(proof), f"{_multiplied(gate)}: written as {form} of {base.name}."],
+        ""
+        if proof is None
+        else f"Largest difference over {count(proof.positions, 'token')} of short texts, in "
+        f"{proof.dtype}; says nothing of the quality of the model.",
         "--prove" if proof is None else "",
         cautions,
         [
@@ -626,12 +620,47 @@ def _show(result: ExportedModel, run: Path) -> Shown:
             *([("found by", result.found_by)] if result.found_by else []),
         ],
         [
+            *(
+                dataclasses.replace(each, blocks=[b for b in each.blocks if b is not figure])
+                for each in applied
+            ),
             Section("What was written", [_written(result), *_adapters(adapters)], brief=True),
             Section("Comparison", [_comparison(result)], brief=proof is not None),
-            *factors_section(
-                result.model, GateNumbers(gate.on, factors, gate.applied.feed_forward)
-            ),
         ],
+        figure,
+    )
+
+
+def _verdict(proof: ExportProof | None) -> str:
+    if proof is None:
+        return "The export was not compared with the gated model."
+    if proof.proves_nothing:
+        return "Cannot tell: the gate changes logits by no more than rounding may."
+    return "The written weights do what the gate does."
+
+
+def _multiplied(gate: AppliedGate) -> str:
+    """How many heads the gate removes and multiplies otherwise."""
+    removed, others = gate.removed, gate.heads - gate.removed
+    what = "removed" if removed else "multiplied"
+    words = f"{removed or others} of {count(gate.of, 'head')} {what}"
+    if removed and others:
+        words += f", {others} multiplied"
+    if gate.feed_forward:
+        words += f" and {count(gate.feed_forward, 'feed-forward part')} multiplied"
+    return words
+
+
+def _before_after(proof: ExportProof) -> Bars:
+    """How far logits lie from the gated model's, before and after the gate was written."""
+    return Bars(
+        "Largest difference of a logit to the gated model",
+        ("original model", "export"),
+        ("difference",),
+        ((proof.untouched_difference,), (proof.largest_difference,)),
+        "logits",
+        digits=min(6, max(2, 1 - floor(log10(proof.untouched_difference or 1.0)))),
+        note="The original model has no gate; the export is loaded without headscope",
     )
 
 
@@ -651,11 +680,30 @@ def _written(result: ExportedModel) -> Table:
         "cut or with factors" if written.pruned else "with factors": named(
             written.changed, "tensor" if checkpoint else "module"
         ),
+        **_cut(written),
         "licence": base.license or f"not known: {base.license_note or 'the model names none'}",
     }
     if result.model and result.model.quantised:
         rows["base weights"] = f"quantised: {result.model.quantised}"
     return one_column("The export", "", rows.items(), NOTES[result.form])
+
+
+def _cut(written: ExportedFiles) -> dict[str, str]:
+    """What rank or which parameters the export needs."""
+    rows = {}
+    if written.lora_rank is not None:
+        rows["heads a layer in rank 512, the most that vLLM takes"] = number(
+            written.heads_in_rank_512 or 0
+        )
+    if (pruned := written.pruned) is not None:
+        rows["key-value groups taken out, of each layer"] = (
+            f"{number(pruned.groups_dropped)} of {number(pruned.groups_before)}, with "
+            f"{number(pruned.heads_before // pruned.groups_before)} heads each"
+        )
+        rows["parameters left"] = (
+            f"{number(pruned.parameters)} of {number(pruned.parameters_before)}"
+        )
+    return rows
 
 
 def _adapters(adapters: Sequence[ExportedAdapter]) -> list[Table]:

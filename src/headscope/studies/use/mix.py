@@ -29,6 +29,7 @@ from headscope.shown.blocks import (
     Block,
     Cell,
     Histogram,
+    Histograms,
     Section,
     Shown,
     Table,
@@ -36,7 +37,7 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import count, fixed, number, percent
 from headscope.studies.study import Study
-from headscope.studies.use.rate import DIGITS, empty_files, histograms_section, texts_section
+from headscope.studies.use.rate import DIGITS, empty_files, histograms, texts_section
 from headscope.use.mixing.mixture import mix_in_run
 from headscope.use.mixing.plan import Amount, MixPlan
 from headscope.use.mixing.reading import LANGUAGE, rated_paths, read_lines
@@ -145,12 +146,13 @@ def _show(result: MixedCorpus, run: Path) -> Shown:
     if manifest.kind == "enhance":
         cautions.append("Models memorise repeated documents sooner, whichever are repeated.")
     tokens = "" if manifest.tokens is None else f"{number(manifest.tokens)}"
+    scores = _scores(languages, {code: each.scores for code, each in held.items()})
     return Shown(
         TITLES[manifest.kind],
         "Which documents does the mixture hold, and does every language keep its share?",
         _finding(manifest, languages),
-        "Whether the selection matters is shown by models trained on this mixture, on a baseline "
-        "of the same size and on a random selection, over several seeds.",
+        "Only models trained on it, on the baseline and on a random selection show whether the "
+        "selection matters.",
         "" if manifest.random else "--select random",
         cautions,
         [
@@ -160,12 +162,12 @@ def _show(result: MixedCorpus, run: Path) -> Shown:
             ("files", str(len(manifest.files))),
         ],
         [
+            *([Section("Scores and the cut", [scores])] if scores else []),
             Section("Languages", [_languages(manifest, languages)], brief=True),
-            Section("Language shares", [_shares(manifest, languages)]),
             Section("Where the documents come from", _budgets(manifest, languages)),
-            *_scores(languages, {code: each.scores for code, each in held.items()}),
             *_texts({code: each.documents for code, each in held.items()}),
         ],
+        _kinds(manifest, languages),
     )
 
 
@@ -177,17 +179,19 @@ def _finding(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> lis
     selected = sum(mix.selected.documents for mix in languages.values())
     base = sum(mix.baseline.documents for mix in languages.values())
     there = {
-        "baseline": "each is in the mixture once",
-        "remove": "none of them is in the mixture",
-        "enhance": f"each is in the mixture {count(int(manifest.plan['times']), 'time')}",
+        "baseline": "stand in the mixture once",
+        "remove": "are left out of the mixture",
+        "enhance": f"stand in the mixture {count(int(manifest.plan['times']), 'time')}",
     }[manifest.kind]
-    share = str(manifest.plan["share"]).replace("%", "\u00a0%")
-    how = "drawn at random as a control" if manifest.random else "the highest scores of a language"
+    how = "drawn at random" if manifest.random else "those of the highest scores"
+    difference = fixed(100 * manifest.largest_difference, 4)
+    within = f" within {difference} pp of all {manifest.unit}" if float(difference) else ""
+    some = f"{number(selected)} of {count(base, 'document')} of the baseline, {how},"
+    if selected == base:
+        some = f"All {count(base, 'document')} of the baseline"
     return [
-        f"{number(selected)} of {count(base, 'document')} of the baseline selected ({how}; "
-        f"requested: {share} of each language's {manifest.unit}): {there}.",
-        "No language's share differs from the baseline's by more than "
-        f"{fixed(100 * manifest.largest_difference, 4)} pp of all {manifest.unit}.",
+        f"{some} {there}.",
+        f"Every language keeps its share{within}.",
     ]
 
 
@@ -211,15 +215,29 @@ def _languages(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> T
     )
 
 
-def _shares(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> Bars:
+def _kinds(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> Bars:
+    """What the baseline and the mixture hold, over all languages."""
+
+    def total(name: str, copies: bool = False) -> int:
+        return sum(
+            (mix.copies if copies else 1) * getattr(mix, name).by(manifest.unit)
+            for mix in languages.values()
+        )
+
+    selected = total("selected")
+    parts = (
+        (selected, total("baseline") - selected, 0),
+        (total("selected", copies=True), total("kept"), total("refilled")),
+    )
     return Bars(
-        "Share of each language",
-        tuple(languages),
-        ("mixture", "baseline"),
-        tuple((100 * mix.share_after, 100 * mix.share_before) for mix in languages.values()),
+        "Documents of the baseline and of the mixture by kind",
+        ("baseline", "mixture"),
+        ("selected", "others", "from the reserve"),
+        tuple(tuple(100 * part / (sum(row) or 1) for part in row) for row in parts),
         f"% of all {manifest.unit}",
-        digits=2,
         start=0.0,
+        end=100.0,
+        note="Reserve: documents below the cut that the baseline does not have",
     )
 
 
@@ -255,7 +273,7 @@ def _budgets(manifest: MixManifest, languages: Mapping[str, LanguageMix]) -> lis
 
 def _scores(
     languages: Mapping[str, LanguageMix], scores: Mapping[str, ScoreHistogram | None]
-) -> list[Section]:
+) -> Histograms | None:
     panels = []
     for code, held in scores.items():
         if held is not None and any(held.counts):
@@ -263,7 +281,7 @@ def _scores(
             note = "" if cut is None else f"selected from {fixed(cut, DIGITS)}"
             panels.append(Histogram(code, held.edges, held.counts, note, cut))
     note = "Documents to the right of the upright line are selected"
-    return histograms_section("Scores and the cut", "Scores of the baseline", panels, note)
+    return histograms("Scores of the baseline", panels, note)
 
 
 def _texts(documents: Mapping[str, Sequence[ShownDocument]]) -> list[Section]:

@@ -28,18 +28,19 @@ from headscope.runs import Run, carry_out, decode, encode
 from headscope.runs.reading import naming, read_object
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import (
-    Block,
     Cell,
     HeadSets,
     Histogram,
     Histograms,
     Section,
     Shown,
+    Table,
     Text,
+    method_section,
     one_column,
     table_of,
 )
-from headscope.shown.words import between, count, enumeration, fixed, percent
+from headscope.shown.words import confidence, count, enumeration, fixed, number, percent
 from headscope.studies.models import (
     ModelChoice,
     about_loaded,
@@ -278,30 +279,38 @@ def _show(result: RatingResult, run: Path) -> Shown:
     cautions += empty_files((file["path"], file["records"]) for file in result.files.values())
     if few:
         cautions.append(f"Fewer than {FEW} documents: {enumeration(few)}.")
+    figures, spread = result.figures, _spread(languages)
+    facts += [
+        ("documents", number(figures.documents)),
+        ("tokens", number(figures.tokens)),
+        ("records rejected", number(figures.rejected)),
+    ]
+    if figures.tokens_per_second is not None:
+        facts.append(("tokens a second", number(figures.tokens_per_second)))
     if result.workers is not None:
         facts.append(("workers", f"{result.workers} ({result.executor})"))
     return Shown(
         title,
         lead,
-        _finding(result, languages),
-        "Intervals are over the documents of this corpus.",
+        _finding(languages),
+        "Intervals are over documents.",
         cautions=cautions,
         facts=facts,
         sections=[
-            *([Section("Scores by language", _scores(languages), brief=True)] if languages else []),
-            *_spread(languages),
+            Section("Heads removed", [HeadSets("Heads", {"removed": named_places(result.heads)})]),
+            *([Section("Scores by language", [_scores(languages)], brief=True)] if spread else []),
             *_highest(languages),
             *_rejects(result.figures, summary.figures.reasons),
-            Section("Heads removed", [HeadSets("Heads", {"removed": named_places(result.heads)})]),
-            Section(
-                "What a score does not say",
-                [],
-                "A high score does not mean that a document is good, true or well written: lists, "
-                "tables and boilerplate may need the heads too. Nor does it say what the heads do; "
-                "headscope verify removal tests that. The score of a short document is a mean over "
-                "few tokens, so the highest scores hold more short documents than the corpus.",
+            method_section(
+                "A document\u2019s score is the change of its loss without the heads, the mean "
+                "over its predicted tokens. A high score does not mean that a document is good, "
+                "true or well written: lists, tables and boilerplate may need the heads too. Nor "
+                "does it say what the heads do; headscope verify removal tests that. The score of "
+                "a short document is a mean over few tokens, so the highest scores hold more short "
+                "documents than the corpus."
             ),
         ],
+        figure=spread,
     )
 
 
@@ -318,29 +327,29 @@ def _named(code: str) -> str:
     return code or "no language given"
 
 
-def _finding(result: RatedCorpus, languages: Mapping[str, RatedLanguage]) -> list[str]:
-    figures, heads = result.figures, count(len(result.heads), "head")
-    by_mean = sorted(languages, key=lambda code: -languages[code].scores.mean)
-    means = [fixed(languages[code].scores.mean, DIGITS) for code in by_mean]
-    change = f"{means[0]} nats a token" if means else ""
-    if len(means) == 1:
-        mean = _mean(languages[by_mean[0]])
-        if mean.bounded:
-            change += f" (95\u00a0% CI {between(mean.low, mean.high, DIGITS)})"
-    elif len(set(means)) == 1:
-        change += f" in each of {len(means)} languages"
-    elif means:
-        change = f"{means[-1]} ({by_mean[-1]}) to {means[0]} ({by_mean[0]}) nats a token"
-    answer = f"Without {heads} the loss of a document changes by {change} on average."
-    speed = figures.tokens_per_second
-    rated = f"{count(figures.documents, 'document')} rated, {count(figures.tokens, 'token')}"
-    return [
-        answer if means else "No document was rated.",
-        "A document's score is this change, the mean over its predicted tokens; above 0 the model "
-        "predicts the document worse without the heads.",
-        f"{rated}{'' if speed is None else f', scored at {speed:,.0f} tokens a second'}; "
-        f"{count(figures.rejected, 'record') if figures.rejected else 'none'} rejected.",
-    ]
+def _finding(languages: Mapping[str, RatedLanguage]) -> list[str]:
+    if not languages:
+        return ["No document was rated."]
+    means = {code: _mean(language) for code, language in languages.items()}
+    worse = sum(mean.bounded and mean.low > 0 for mean in means.values())
+    better = sum(mean.bounded and mean.high < 0 for mean in means.values())
+    lead = "Without the removed heads, documents are"
+    if len(means) > 1:
+        also = f", better in {better}" if better else ""
+        answer = f"{lead} predicted worse in {worse or 'none'} of {len(means)} languages{also}."
+    elif worse or better:
+        answer = f"{lead} predicted {'worse' if worse else 'better'} on average."
+    else:
+        answer = f"{lead} not shown to be predicted worse on average."
+    low, high = (pick(means, key=lambda code: means[code].value) for pick in (min, max))
+    values = [fixed(means[code].value, DIGITS) for code in (low, high)]
+    if values[0] != values[1]:
+        change = f"{values[0]} ({low}) to {values[1]} ({high}) nats a token"
+    else:
+        change = f"{values[0]} nats a token"
+        if len(means) == 1 and means[low].bounded:
+            change += f" ({confidence(means[low].low, means[low].high, DIGITS)})"
+    return [answer, f"Their mean loss changes by {change}."]
 
 
 def _mean(language: RatedLanguage) -> Estimate:
@@ -351,8 +360,8 @@ def _mean(language: RatedLanguage) -> Estimate:
     return Estimate(scores.mean, scores.low, scores.high)
 
 
-def _scores(languages: Mapping[str, RatedLanguage]) -> list[Block]:
-    table = table_of(
+def _scores(languages: Mapping[str, RatedLanguage]) -> Table:
+    return table_of(
         "Scores by language, nats a token",
         languages.items(),
         {
@@ -364,29 +373,28 @@ def _scores(languages: Mapping[str, RatedLanguage]) -> list[Block]:
             ),
         },
     )
-    return [table]
 
 
-def _spread(languages: Mapping[str, RatedLanguage]) -> list[Section]:
+def _spread(languages: Mapping[str, RatedLanguage]) -> Histograms | None:
     panels = (
         Histogram(
             code,
             each.histogram.edges,
             each.histogram.counts,
             f"{count(each.scores.documents, 'document')}, mean {fixed(each.scores.mean, DIGITS)}",
+            0.0,
         )
         for code, each in languages.items()
         if sum(each.histogram.counts)
     )
-    return histograms_section("How the scores are spread", "Scores of all documents", panels)
+    note = "To the right of the upright line the model predicts documents worse without the heads"
+    return histograms("Scores of all documents", panels, note)
 
 
-def histograms_section(
-    heading: str, title: str, panels: Iterable[Histogram], note: str = ""
-) -> list[Section]:
-    """The scores of documents, a panel a language; nothing without panels."""
+def histograms(title: str, panels: Iterable[Histogram], note: str) -> Histograms | None:
+    """The scores of documents, a panel a language; None without panels."""
     shown = Histograms(title, tuple(panels), "score, nats a token", note=note)
-    return [Section(heading, [shown])] if shown.panels else []
+    return shown if shown.panels else None
 
 
 def _highest(languages: Mapping[str, RatedLanguage]) -> list[Section]:
