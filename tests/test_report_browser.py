@@ -11,7 +11,6 @@ import pytest
 
 import paper_run_helpers
 from browser_helpers import Visit, chromium, visit
-from command_runs import CommandRun
 from headscope.report.page import page_of, render
 from headscope.runs import carry_out
 from headscope.shown.blocks import (
@@ -480,26 +479,6 @@ def test_an_experiment_prints_in_two_columns(browser: Any, tmp_path: Path) -> No
         assert folded.count() and not any(part.is_visible() for part in folded.all())
         assert page.page.locator("#runs").is_hidden()
         assert page.page.locator("#provenance").is_hidden()
-
-
-def test_the_page_of_every_command_fits_a_phone(
-    browser: Any, command_runs: list[CommandRun], tmp_path: Path
-) -> None:
-    with browser.new_context(viewport={"width": 360, "height": 800}) as context:
-        page = context.new_page()
-        seen: list[str] = []
-        page.on("console", lambda one: seen.append(one.text) if one.type == "error" else None)
-        page.on("pageerror", lambda error: seen.append(str(error)))
-        wrong = []
-        for name, run, *_ in command_runs:
-            report = write_report(run, tmp_path / "page.html")
-            page.goto(report.resolve().as_uri())
-            page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
-            wide = page.evaluate("document.documentElement.scrollWidth")
-            if wide > 360 or seen or report.stat().st_size > 1_000_000:
-                wrong.append((name, wide, tuple(seen)))
-            seen.clear()
-        assert wrong == []
 
 
 REPORTS = sorted((Path(__file__).parents[1] / "docs" / "papers").glob("*.html"))
