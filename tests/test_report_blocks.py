@@ -10,6 +10,7 @@ import pytest
 
 import paper_run_helpers as made
 from headscope.report.drawing.blocks import draw
+from headscope.report.drawing.heads import ROWS
 from headscope.report.parts import ramp_class
 from headscope.report.terminal import text_of
 from headscope.shown.blocks import (
@@ -33,7 +34,8 @@ from headscope.shown.blocks import (
 
 
 def html_of(block: Block) -> str:
-    return str(draw("a", block).html)
+    drawn = draw("a", block)
+    return f"{drawn.html}{drawn.more or ''}"
 
 
 def test_a_column_of_bounds_is_set_as_numbers() -> None:
@@ -231,10 +233,11 @@ def test_a_table_of_heads_ranks_by_its_column_and_holds_every_number_for_its_scr
     )
     drawn = draw("a", block)
     order = sorted(range(60), key=lambda at: (-above[at], at))
-    rows = re.findall(r'<tr data-head="([\d.]+)">', drawn.html)
-    assert rows == [f"{heads[at][0]}.{heads[at][1]}" for at in order[:30]]
+    below = drawn.more or ""
+    rows = re.findall(r'<tr data-head="([\d.]+)">', below)
+    assert rows == [f"{heads[at][0]}.{heads[at][1]}" for at in order[:ROWS]]
     assert drawn.html.count('class="dot"') == sum(value > 0.5 for value in above)
-    assert drawn.html.count(">high</td>") == sum(value > 0.5 for value in above)
+    assert below.count(">high</td>") == min(ROWS, sum(value > 0.5 for value in above))
     held = drawn.data["a"]["parts"]["en-de"]
     assert held["score"] == pytest.approx(scores, abs=1e-6)
     assert [tuple(each) for each in drawn.data["a"]["heads"]] == list(heads)
@@ -246,7 +249,7 @@ def test_a_column_of_tiny_numbers_is_written_in_powers_of_ten() -> None:
     block = HeadTable("Heads", ((0, 0), (0, 1)), columns, {"all": values})
     shown = html_of(block)
     assert "Effect (10\u207b\u2076)</button>" in shown
-    assert re.findall(r"<td>([^<]*)</td>", shown.split('class="ranking"')[1]) == [
+    assert re.findall(r"<td>([^<]*)</td>", shown.split('class="ranking"')[1].split("</table>")[0]) == [
         "1", "7.080", "1.200\u2009\u2013\u200912.900", "2", "\u22120.020", "\u2013"
     ]  # fmt: skip
     said = text_of(Shown("", "", ("Found.",), sections=[Section("Heads", [block], brief=True)]))

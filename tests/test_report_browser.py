@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from struct import unpack
 from typing import Any
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
 import paper_run_helpers
 from browser_helpers import Visit, chromium, visit
+from headscope.report.drawing.heads import ROWS
 from headscope.report.page import page_of, render
 from headscope.runs import carry_out
 from headscope.shown.blocks import (
     Bars,
     Cell,
     Column,
+    Forest,
+    Gap,
     HeadMap,
     HeadMaps,
     HeadSets,
@@ -101,6 +107,10 @@ def page_file(path: Path, text: str = "", sentences: tuple[Sentence, ...] = ()) 
         "heads removed",
         "chrF++",
     )
+    gaps = Gap("random", 2.0, 1.0, 3.0, (1.5, 2.5), 0.333), Gap("same layers", 1.0, -1.0, 2.0)
+    forest = Forest(
+        f"Forest{text}", ((f"en \u2192 de{text}", gaps),), "chrF++", ("worse", "better")
+    )
     rows = tuple(Row(f"row {at}{text}", (Cell(float(7 * at % 5)), Cell(f"word{text}")))
                  for at in range(5))  # fmt: skip
     block = Shown(
@@ -120,7 +130,9 @@ def page_file(path: Path, text: str = "", sentences: tuple[Sentence, ...] = ()) 
                     HeadSets("Sets", {f"selected{text}": ((4, 3), (0, 11))}),
                 ],
             ),
-            Section("Figures", [bars, lines, Table(f"Table{text}", ("number", "word"), rows)]),
+            Section(
+                "Figures", [bars, lines, forest, Table(f"Table{text}", ("number", "word"), rows)]
+            ),
             Section("Sentences", [Sentences("Sentences", shown, labels, "reference")]),
         ],
     )
@@ -190,12 +202,12 @@ def test_a_cell_tells_its_numbers_by_pointer_and_by_arrow_keys(browser: Any, rep
 
 def test_the_choice_changes_map_layers_and_ranking(browser: Any, report: Path) -> None:
     with visit(browser, report) as page:
-        before, layers = colours(page), page.page.locator(".profile").inner_text()
-        assert column(page, "head") == ranked("mean")[:30]
+        before, layers = colours(page), page.page.locator(".profile").text_content()
+        assert column(page, "head") == ranked("mean")[:ROWS]
         page.choose("#direction", "es-tr")
-        assert column(page, "head") == ranked("es-tr")[:30]
+        assert column(page, "head") == ranked("es-tr")[:ROWS]
         assert colours(page) != before
-        assert page.page.locator(".profile").inner_text() != layers
+        assert page.page.locator(".profile").text_content() != layers
         page.choose(".shade", "chance")
         chance = colours(page)
         page.choose("#direction", "mean")
@@ -208,7 +220,7 @@ def test_the_script_draws_what_the_page_was_written_with(browser: Any, report: P
     drawn = []
     for enabled in (True, False):
         with visit(browser, report, java_script_enabled=enabled) as page:
-            texts = [page.page.locator(f"{name} tbody").inner_text()
+            texts = [page.page.locator(f"{name} tbody").text_content()
                      for name in (".ranking", ".profile")]  # fmt: skip
             cells = page.page.locator(".heatmap .cell")
             drawn.append((texts, [cells.nth(n).get_attribute("class") for n in range(0, 96, 7)]))
@@ -266,7 +278,7 @@ def test_a_set_of_heads_is_copied_as_the_option_takes_it(browser: Any, report: P
 def test_single_draws_and_points_tell_their_numbers(browser: Any, report: Path) -> None:
     with visit(browser, report) as page:
         tip = page.page.locator("#tip")
-        page.page.locator(".bars[tabindex]").focus()
+        page.page.locator(".bars[tabindex]").first.focus()
         page.page.keyboard.press("ArrowRight")
         assert tip.inner_text() == "3.0"
         chart = page.page.locator(".chart").first
@@ -288,6 +300,50 @@ def test_a_table_sorts_down_then_up_then_as_it_was(browser: Any, report: Path) -
             read.append(table.locator("tbody td:nth-child(2)").all_inner_texts())
         assert read[1] == sorted(read[0], reverse=True) and read[2] == sorted(read[0])
         assert read[3] == read[0]
+
+
+# ---- pictures ------------------------------------------------------------------------------------
+def saved(page: Visit, figure: str, kind: str) -> bytes:
+    """What the button of a figure saves."""
+    with page.page.expect_download() as download:
+        page.page.locator(f"figure:has({figure}) > .pictures").get_by_text(kind).first.click()
+    assert download.value.suggested_filename.endswith(f".{kind.lower()}")
+    return Path(download.value.path()).read_bytes()
+
+
+SHAPES = {"svg", "title", "defs", "pattern", "rect", "circle", "line", "path", "polygon", "text"}
+
+
+@pytest.mark.parametrize(
+    ("figure", "words", "shapes"),
+    [
+        (".matrix", {"Every head: TS.", "head", "layer", "15", "TS"}, {"rect", "circle"}),
+        (".bars:not(.forest)", {"Bars.", "4.0", "5.0", "selected", "random"}, {"rect"}),
+        (".chart", {"Lines.", "heads removed", "chrF++", "80"}, {"path", "polygon", "rect"}),
+        (".forest", {"Forest.", "+2.0", "en \u2192 de", "\u2190 worse"}, {"rect"}),
+    ],
+)
+def test_a_figure_is_saved_as_shapes_and_texts(
+    browser: Any, report: Path, figure: str, words: set[str], shapes: set[str]
+) -> None:
+    with visit(browser, report) as page:
+        drawn = fromstring(saved(page, figure, "SVG"))
+        image = saved(page, figure, "PNG")
+        cells = colours(page)
+        assert page.errors == [] and page.requests == [report.as_uri()]
+    names = Counter(node.tag.removeprefix("{http://www.w3.org/2000/svg}") for node in drawn.iter())
+    assert SHAPES >= set(names) >= shapes
+    texts = "\n".join(text for node in drawn.iter() if node.tag.endswith("}text")
+                      for text in node.itertext())  # fmt: skip
+    assert {word for word in words if word not in texts} == set()
+    if "matrix" in figure:
+        fills = Counter(node.get("fill", "") for node in drawn.iter())
+        assert not Counter(cells) - fills
+    # Width and height are the first fields of a PNG.
+    assert image.startswith(b"\x89PNG")
+    assert unpack(">II", image[16:24]) == tuple(
+        2 * int(drawn.get(k, 0)) for k in ("width", "height")
+    )
 
 
 # ---- sentences -----------------------------------------------------------------------------------

@@ -29,9 +29,9 @@ const headscope = (() => {
     const links = all("a.chip").filter((link) => link.hash === location.hash);
     [...all(`[data-head="${head}"]`), ...links].forEach((node) => node.classList.add("chosen-head"));
   }
-  function save(name, text) {
+  function save(name, content, type = "text/csv") {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    link.href = URL.createObjectURL(new Blob([content], { type }));
     link.download = name;
     link.click();
     URL.revokeObjectURL(link.href);
