@@ -249,7 +249,8 @@ def test_a_column_of_tiny_numbers_is_written_in_powers_of_ten() -> None:
     block = HeadTable("Heads", ((0, 0), (0, 1)), columns, {"all": values})
     shown = html_of(block)
     assert "Effect (10\u207b\u2076)</button>" in shown
-    assert re.findall(r"<td>([^<]*)</td>", shown.split('class="ranking"')[1].split("</table>")[0]) == [
+    ranking = shown.split('class="ranking"')[1].split("</table>")[0]
+    assert re.findall(r"<td>([^<]*)</td>", ranking) == [
         "1", "7.080", "1.200\u2009\u2013\u200912.900", "2", "\u22120.020", "\u2013"
     ]  # fmt: skip
     said = text_of(Shown("", "", ("Found.",), sections=[Section("Heads", [block], brief=True)]))

@@ -295,11 +295,35 @@ def test_a_table_sorts_down_then_up_then_as_it_was(browser: Any, report: Path) -
         table = page.page.locator("table.values")
         heading = table.locator("thead th").nth(1)
         read = [table.locator("tbody td:nth-child(2)").all_inner_texts()]
-        for _ in range(3):
-            heading.click()
+        heading.locator("button").focus()
+        said = []
+        for key in ("Enter", "Space", "Enter"):
+            page.page.keyboard.press(key)
+            said.append(heading.get_attribute("aria-sort"))
             read.append(table.locator("tbody td:nth-child(2)").all_inner_texts())
         assert read[1] == sorted(read[0], reverse=True) and read[2] == sorted(read[0])
-        assert read[3] == read[0]
+        assert read[3] == read[0] and said == ["descending", "ascending", None]
+
+
+def test_the_address_opens_and_shows_what_it_names(browser: Any, report: Path) -> None:
+    in_view = """(selector) => {
+      const { top, bottom } = document.querySelector(selector).getBoundingClientRect();
+      return top >= 0 && bottom <= innerHeight;
+    }"""
+    address = report.as_uri()
+    with visit(browser, f"{address}#head=4.3", height=500) as page:
+        assert page.value(in_view, ".heatmap .cell.chosen-head")
+        page.value("scrollTo(0, document.body.scrollHeight)")
+        page.value("location.hash = '#head=2.3'")
+        page.page.wait_for_selector(".heatmap .cell[data-head='2.3'].chosen-head")
+        assert page.value(in_view, ".heatmap .cell.chosen-head")
+    with visit(browser, f"{address}#provenance") as page:
+        assert page.page.locator("#provenance pre").is_visible()
+    with visit(browser, report) as page:
+        page.value("document.querySelector('#provenance pre').id = 'configuration'")
+        assert page.page.locator("#configuration").is_hidden()
+        page.value("location.hash = '#configuration'")
+        page.page.locator("#configuration").wait_for()
 
 
 # ---- pictures ------------------------------------------------------------------------------------
@@ -502,6 +526,8 @@ def test_it_prints_what_is_shown_and_no_controls(browser: Any, report: Path) -> 
             assert page.page.locator(name).first.is_hidden()
         for name in (".chart .plot", ".bars", ".ranking", ".example .top dd"):
             assert page.page.locator(name).first.is_visible()
+        facts = page.page.locator("#provenance .facts").first
+        assert facts.is_visible() and page.page.locator("#provenance pre").is_hidden()
         paper = page.value("getComputedStyle(document.body).backgroundColor")
         assert sum(map(int, paper.removeprefix("rgb(").removesuffix(")").split(","))) > 720
 
