@@ -29,8 +29,8 @@ COLOURS = {
     "key-random": "#6b7680",
     "key-matched": "#aab2b9",
     "key-ta": "#1f4080",
-    "key-low": "#68bace",
-    "key-off": "#8a939b",
+    "key-low": "#2a8f8f",
+    "key-off": "#7b848c",
     "key-s9": "#2e8fba",
     "key-rose": "#b0326b",
     "key-ochre": "#8f6a00",
@@ -194,7 +194,7 @@ def _forest(block: Forest) -> Any:
     controls = block.controls
     lanes = len(block.rows) * (len(controls) + 0.5)
     figure, (axis,) = _panels(1, size=(6.4, 1.4 + 0.22 * lanes))
-    axis.axvline(0, color="#8a939b", lw=1)
+    axis.axvline(0, color=COLOURS["key-off"], lw=1)
     marks = dict(zip(controls, marks_of(controls), strict=True))
     named: set[str] = set()
     for row, (_, gaps) in enumerate(block.rows):
