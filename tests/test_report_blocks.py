@@ -11,6 +11,7 @@ import pytest
 import paper_run_helpers as made
 from headscope.report.drawing.blocks import draw
 from headscope.report.drawing.heads import ROWS
+from headscope.report.frames import frames_of
 from headscope.report.parts import ramp_class
 from headscope.report.terminal import text_of
 from headscope.shown.blocks import (
@@ -30,6 +31,7 @@ from headscope.shown.blocks import (
     Sentences,
     Shown,
     Table,
+    p_cell,
 )
 
 
@@ -38,10 +40,28 @@ def html_of(block: Block) -> str:
     return f"{drawn.html}{drawn.more or ''}"
 
 
-def test_a_column_of_bounds_is_set_as_numbers() -> None:
-    cells = (Cell("< 0.001"), Cell("4.3"), Cell(1.0))
-    html = html_of(Table("A", ("p", "head", "n"), (Row("r", cells),)))
-    assert re.findall(r'<td( class="said")?>', html) == ["", ' class="said"', ""]
+def test_a_small_p_is_a_number_that_is_written_as_a_bound() -> None:
+    table = Table("A", ("p", "head"), (Row("r", (p_cell(2e-5), Cell("4.3"))),))
+    shown = Shown("", "", (), sections=[Section("A", [table], brief=True)])
+    assert re.findall(r"<td( class=\"said\")?>([^<]*)", html_of(table)) == [
+        ("", "&lt; 0.001"), (' class="said"', "4.3")
+    ]  # fmt: skip
+    assert "< 0.001" in text_of(shown)
+    assert frames_of(shown)["p"].tolist() == [2e-5]
+
+
+def test_a_column_has_one_power_of_ten() -> None:
+    rows = (
+        Row("a", (Cell(7.08e-6, 1.2e-6, 1.29e-5), Cell(0.3))),
+        Row("b", (Cell(-2e-8), Cell(1e-5))),
+    )
+    table = Table("A", ("effect", "share"), rows)
+    shown = text_of(Shown("", "", (), sections=[Section("A", [table], brief=True)]))
+    for text in (shown, html_of(table)):
+        assert "effect (10\u207b\u2076)" in text and "share (" not in text
+        assert {"7.080", "\u22120.020", "0.300", "0.000"} <= set(
+            re.findall(r"\u2212?\d\.\d+", text)
+        )
 
 
 # ---- tables --------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from headscope.shown.blocks import (
     Series,
     Shown,
     Table,
+    p_cell,
 )
 from headscope.studies.report import write_report
 
@@ -463,6 +464,23 @@ def test_the_page_never_scrolls_sideways(browser: Any, report: Path, width: int)
     with visit(browser, report, width=width) as page:
         page.value("for (const d of document.querySelectorAll('details')) d.open = true")
         assert page.value("document.documentElement.scrollWidth") <= width
+
+
+def test_on_a_phone_a_row_of_a_wide_table_is_a_list(browser: Any, tmp_path: Path) -> None:
+    columns = ("original", "selected", "change", "p over draws, same layers")
+    rows = (Row("en-de", (Cell(97.9), Cell(85.0), Cell(-12.9, -24.0, -5.5), p_cell(0.0001))),)
+    shown = Shown("Wide", "", ("Found.",), sections=[Section("A", [Table("A", columns, rows)])])
+    carry_out("find lahis", tmp_path / "run", {"seed": 0}, {}, lambda run: {"model": {"name": "m"}})
+    file = tmp_path / "page.html"
+    file.write_text(render(page_of(shown, tmp_path / "run", "find lahis")), "utf-8")
+    with visit(browser, file, width=390) as page:
+        cells = page.page.locator("table.values td")
+        named = cells.evaluate_all(
+            "nodes => nodes.map(n => getComputedStyle(n, '::before').content)"
+        )
+        assert [name.strip('"').strip() for name in named] == [*columns]
+        edges = cells.evaluate_all("nodes => nodes.map(n => n.getBoundingClientRect().right)")
+        assert max(edges) <= 390 and cells.last.inner_text() == "< 0.001"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

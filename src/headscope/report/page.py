@@ -221,7 +221,7 @@ def _toolbar(page: Page) -> Html:
 # ---- assets --------------------------------------------------------------------------------------
 def _style(html: str) -> str:
     """The style sheet as far as the page needs it: rules of its classes, colours of these rules."""
-    named_by = r'(?:class|id)="([^"]*)"|class(?:List\.\w+\(|Name = )"([\w-]+)'
+    named_by = r'(?:class|id)="([^"]*)"|class(?:List\.\w+\(|Name = )"([\w -]+)'
     names = {
         name for pair in re.findall(named_by, html) for words in pair for name in words.split()
     }

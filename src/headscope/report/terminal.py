@@ -31,6 +31,7 @@ from headscope.shown.blocks import (
     Shown,
     Table,
     Text,
+    in_powers,
     p_cell,
 )
 from headscope.shown.words import arrow, between, count, fixed, number, unbroken
@@ -158,6 +159,7 @@ def _as_table(block: Forest) -> Table:
 
 def _table(block: Table, width: int, corner: str = "", band: str = "95 % interval") -> list[str]:
     """A line a row; a column of intervals after each column that has any."""
+    block = in_powers(block)
     header, starts = [corner], list[int]()
     for at, column in enumerate(block.columns):
         cells = [row.cells[at] for row in block.rows]
@@ -201,10 +203,7 @@ def _narrow(rows: list[list[str]], starts: Sequence[int], width: int) -> list[li
 def _cell(cell: Cell) -> str:
     if cell.value is None:
         return cell.why or "-"
-    if isinstance(cell.value, str):
-        return cell.value
-    words = fixed(cell.value, 0 if isinstance(cell.value, int) else cell.digits)
-    return f"{words} {cell.unit}" if cell.unit else words
+    return f"{cell.words} {cell.unit}" if cell.unit else cell.words
 
 
 def _head_table(block: HeadTable, width: int) -> list[str]:

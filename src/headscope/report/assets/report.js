@@ -8,7 +8,7 @@ const headscope = (() => {
   const all = (selector, root = document) => Array.from(root.querySelectorAll(selector));
   document.documentElement.classList.add("scripted");
 
-  const NONE = "\u2013";
+  const NONE = "\u2013", WIDE = 3;
   const fixed = (value, digits) => {
     if (value === null || value === undefined) return NONE;
     const text = value.toFixed(digits);
@@ -70,6 +70,13 @@ const headscope = (() => {
     }
     setTimeout(() => { button.textContent = words; }, 1200);
   }));
+  // On a phone a row of a wide table is a list, and every cell has the name of its column.
+  all(".scroll > table:not(:has(svg))").forEach((table) => {
+    const names = all("thead th", table).map((heading) => heading.textContent);
+    if (names.length <= WIDE) return;
+    table.classList.add("wide");
+    all("tbody td", table).forEach((cell) => { cell.dataset.of = names[cell.cellIndex]; });
+  });
   // Tables of numbers sort by the buttons in their headings: first down, then up, then as they were.
   all("table.values").forEach((table) => {
     const rows = Array.from(table.tBodies[0].rows), headings = all("thead th", table);
