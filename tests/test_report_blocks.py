@@ -11,6 +11,7 @@ import pytest
 import paper_run_helpers as made
 from headscope.report.drawing.blocks import draw
 from headscope.report.drawing.heads import ROWS
+from headscope.report.figures import drawn, figure_of
 from headscope.report.frames import frames_of
 from headscope.report.parts import ramp_class
 from headscope.report.terminal import text_of
@@ -24,11 +25,13 @@ from headscope.shown.blocks import (
     HeadSets,
     HeadTable,
     Heatmap,
+    Lines,
     Reference,
     Row,
     Section,
     Sentence,
     Sentences,
+    Series,
     Shown,
     Table,
     p_cell,
@@ -208,6 +211,32 @@ def test_lines_show_each_series_with_points_and_name_the_others() -> None:
     assert "Not run: layer 3." in shown
     assert "highest heads: 90 at 1, 85 at 4" in shown
     assert "heads removed" in shown and "160 sentences." in shown
+
+
+def test_what_lines_are_compared_with_is_a_line_without_marks() -> None:
+    lines = Lines("A", (Series("selected", ((1.0, 0.5), (2.0, 0.75))),), "layer", "share",
+                  references=(("chance", 0.25), ("all", 1.0)))  # fmt: skip
+    shown = html_of(lines)
+    assert shown.count('class="point') == 2
+    # The axis goes from 0 to 1: a quarter of it lies below chance.
+    assert re.findall(r'd="M0 (\d+)H1000" class="reference"', shown) == ["750", "0"]
+    assert "chance (0.25) and all (1)" in shown
+    (axis,) = drawn(lines).axes
+    levels = {line.get_label(): [*line.get_ydata()] for line in axis.lines}
+    assert levels["chance"] == [0.25, 0.25] and levels["all"] == [1.0, 1.0]
+    assert frames_of(Shown("", "", (), figure=lines))["share"].tolist() == [0.5, 0.75, 0.25, 1.0]
+
+
+def test_a_figure_is_the_map_that_the_page_draws() -> None:
+    columns = (Column("score", "Effect"), Column("rank", "Rank"))
+    heads = ((0, 0), (0, 1), (1, 0), (1, 1))
+    parts = {"mean": {"score": [0.5, -1.0, None, 0.25], "rank": [1.0, 4.0, 3.0, 2.0]},
+             "en-de": {"score": [0.1] * 4, "rank": [1.0] * 4}}  # fmt: skip
+    table = HeadTable("Heads", heads, columns, parts, ranked_by="rank")
+    axis, bar = figure_of(Shown("", "", (), sections=[Section("A", [table])])).axes
+    (image,) = axis.images
+    assert image.get_array().tolist() == [[0.5, -1.0], [None, 0.25]]
+    assert image.get_clim() == (0.0, 0.5) and bar.get_ylabel() == "Effect"
 
 
 def test_bars_below_zero_go_to_the_left_of_it() -> None:

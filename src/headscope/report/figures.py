@@ -8,6 +8,7 @@ from typing import Any
 
 from headscope.errors import InputError, need
 from headscope.report.drawing.charts import marks_of
+from headscope.report.drawing.heads import highest, written
 from headscope.report.drawing.maps import ends_of
 from headscope.shown.blocks import (
     Bars,
@@ -46,11 +47,12 @@ def figure_of(shown: Shown, title: str = "") -> Any:
 
     `InputError` if there is none.
     """
-    blocks = {block.title: block for block in reversed(shown.blocks) if isinstance(block, Drawable)}
-    if not blocks or (title and title not in blocks):
-        known = "; ".join(reversed(blocks)) or "none"
+    blocks = [block for block in shown.blocks if isinstance(block, Drawable)]
+    chosen = next((block for block in blocks if title in ("", block.title)), None)
+    if chosen is None:
+        known = "; ".join(dict.fromkeys(block.title for block in blocks)) or "none"
         raise InputError(f"there is no figure {title!r}; this run shows: {known}")
-    return drawn(blocks[title] if title else next(reversed(blocks.values())))
+    return drawn(chosen)
 
 
 def drawn(block: Drawable) -> Any:
@@ -99,19 +101,18 @@ def _colours(diverging: bool) -> Any:
 
 
 def _as_maps(table: HeadTable) -> HeadMaps:
-    """The maps of a table of heads: what they are ranked by, of each part."""
-    layers = 1 + max(layer for layer, _ in table.heads)
-    maps = []
-    for part, numbers in table.parts.items():
-        rows: list[list[float | None]] = [[] for _ in range(layers)]
-        for (layer, _), value in zip(table.heads, numbers[table.ranked_by], strict=True):
-            rows[layer].append(value)
-        dots = zip(table.heads, table.dots(part), strict=True)
-        marked = tuple(place for place, dot in dots if dot)
-        maps.append(HeadMap(part, tuple(map(tuple, rows)), marked))
-    scale = next(column.title for column in table.columns if column.key == table.ranked_by)
-    low = min((v for each in maps for row in each.values for v in row if v), default=0.0)
-    return HeadMaps(table.title, tuple(maps), scale, min(0.0, low), table.high)
+    """The map that a page draws of a table of heads: its first column, of its first part; values
+    below 0 have the colour of 0."""
+    (part, numbers), first = next(iter(table.parts.items())), table.columns[0].key
+    how = written(table)[first]
+    rows: list[list[float | None]] = [[] for _ in range(1 + max(layer for layer, _ in table.heads))]
+    for (layer, _), value in zip(table.heads, numbers[first], strict=True):
+        rows[layer].append(None if value is None else how.factor * value)
+    dots = zip(table.heads, table.dots(part), strict=True)
+    marked = tuple(place for place, dot in dots if dot)
+    drawn_map = HeadMap(part, tuple(map(tuple, rows)), marked)
+    title = f"{table.title}, {arrow(part)}" if len(table.parts) > 1 else table.title
+    return HeadMaps(title, (drawn_map,), how.title, 0.0, how.factor * highest(table, first))
 
 
 def _maps(block: HeadMaps) -> Any:
@@ -158,12 +159,14 @@ def _lines(block: Lines) -> Any:
                   ls="--" if mark == "key-matched" else "-", label=line.name)  # fmt: skip
         if band := sorted(line.band):
             axis.fill_between(*zip(*band, strict=True), color=COLOURS[mark], alpha=0.14, lw=0)
+    for name, value in block.references:
+        axis.axhline(value, color=COLOURS["key-random"], lw=0.9, ls=(0, (4, 3)), label=name)
     axis.set(xlabel=block.x, ylabel=block.y)
     if block.logarithmic:
         axis.set_xscale("log")
     if block.logarithmic_y:
         axis.set_yscale("log")
-    return _titled(_plain(figure, axis, len(block.series) > 1), block.title)
+    return _titled(_plain(figure, axis, len(block.series) + len(block.references) > 1), block.title)
 
 
 def _bars(block: Bars) -> Any:

@@ -106,6 +106,7 @@ def _block(block: Block, width: int) -> list[str]:
             for series in block.series:
                 points = ", ".join(f"{number(y)} at {number(x)}" for x, y in series.points[:12])
                 lines.append(f"{series.name}: {points or 'not measured'}")
+            lines += [f"{name}: {number(value)}" for name, value in block.references]
             return lines
         case Text():
             return [f"{name}: {_plain(words) or '(nothing)'}" for name, words in block.texts]

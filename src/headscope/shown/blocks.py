@@ -265,7 +265,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines over one axis; x and y may be logarithmic. `labels` are words at some x."""
+    """Lines over one axis; x and y may be logarithmic. `labels` are words at some x.
+
+    `references` are names and values of y that lines are compared with, such as chance.
+    """
 
     title: str
     series: tuple[Series, ...]
@@ -277,6 +280,7 @@ class Lines:
     logarithmic_y: bool = field(default=False, metadata=SPARED)
     labels: tuple[tuple[float, str], ...] = field(default=(), metadata=SPARED)
     band: str = field(default="95\u00a0% intervals", metadata=SPARED)
+    references: tuple[tuple[str, float], ...] = field(default=(), metadata=SPARED)
 
 
 @dataclass(frozen=True)

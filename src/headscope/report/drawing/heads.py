@@ -58,7 +58,7 @@ def written(block: HeadTable) -> dict[str, Written]:
     """
     columns = {}
     for column in block.columns:
-        power = power_of(_high(block, column.key), column.digits)
+        power = power_of(highest(block, column.key), column.digits)
         title, digits = in_power(column.title, power), 3 if power else column.digits
         columns[column.key] = Written(title, digits, 10.0**-power)
     return columns
@@ -82,7 +82,7 @@ def draw_head_table(identifier: str, block: HeadTable) -> Drawn:
         "threshold": block.threshold,
         "significant": block.significant,
         "classes": block.classes,
-        "highs": {key: _high(block, key) for key in writes},
+        "highs": {key: highest(block, key) for key in writes},
         "span": _span(block),
         "shown": ROWS,
     }
@@ -97,7 +97,7 @@ def _shades(block: HeadTable) -> list[Column]:
 
 def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -> Html:
     first, shades, dots = block.columns[0].key, _shades(block), block.dots(next(iter(block.parts)))
-    high = _high(block, first)
+    high = highest(block, first)
     known = [None if value is None else max(0.0, value) for value in values[first]]
     cells = [
         Cell(layer, head, ramp_class(known[at], high), marked=dots[at])
@@ -144,7 +144,7 @@ def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str
 
 def _profile(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -> Html:
     first, dots = block.columns[0].key, block.dots(next(iter(block.parts)))
-    high = _high(block, first)
+    high = highest(block, first)
     header = ["Layer", "", "Mean", "Highest"]
     if block.threshold is not None:
         header.append(f"> {fixed(block.threshold, 2)}")
@@ -259,7 +259,7 @@ def _known(value: float | None) -> float | None:
     return None if value is None or not isfinite(value) else float(f"{value:.{DIGITS}g}")
 
 
-def _high(block: HeadTable, key: str) -> float:
+def highest(block: HeadTable, key: str) -> float:
     """The end of the colours: of the first column, and of what is compared with it, one for all."""
     first = block.columns[0].key
     if key in (first, "low", "high", "chance", "above_chance"):
