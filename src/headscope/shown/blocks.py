@@ -133,7 +133,7 @@ class Table:
 
 
 def in_powers(table: Table) -> Table:
-    """The table with columns in powers of ten where their decimals would show next to nothing."""
+    """The table with columns in powers of ten where their decimals would show zeros alone."""
     columns, rows = list(table.columns), [list(row.cells) for row in table.rows]
     for at, column in enumerate(columns):
         cells = [row[at] for row in rows]
@@ -144,7 +144,7 @@ def in_powers(table: Table) -> Table:
             if isinstance(number, (float, int))
         ]
         digits = max((cell.digits for cell in cells), default=0)
-        power = power_of(max(numbers, default=0.0), digits)
+        power = power_of(max(numbers, default=0.0), 0.5 * 10.0**-digits)
         if power and not any(cell.unit or cell.least for cell in cells):
             columns[at] = in_power(column, power)
             for row in rows:

@@ -45,11 +45,9 @@ _RAISED = str.maketrans(
 )
 
 
-def power_of(highest: float, digits: int) -> int:
-    """The power of ten that a column is written in whose decimals show next to nothing; else 0."""
-    if not 0 < highest < 10.0 ** (1 - digits):
-        return 0
-    return min(0, 3 * floor(log10(highest) / 3))
+def power_of(highest: float, least: float) -> int:
+    """The power of ten of a column whose highest number is below `least`; of any other 0."""
+    return min(0, 3 * floor(log10(highest) / 3)) if 0 < highest < least else 0
 
 
 def in_power(title: str, power: int) -> str:

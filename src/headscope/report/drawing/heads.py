@@ -58,7 +58,7 @@ def written(block: HeadTable) -> dict[str, Written]:
     """
     columns = {}
     for column in block.columns:
-        power = power_of(highest(block, column.key), column.digits)
+        power = power_of(highest(block, column.key), 10.0 ** (1 - column.digits))
         title, digits = in_power(column.title, power), 3 if power else column.digits
         columns[column.key] = Written(title, digits, 10.0**-power)
     return columns
