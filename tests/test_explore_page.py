@@ -151,6 +151,26 @@ def test_presets_choose_heads_of_the_run_and_random_ones(browser: Any) -> None:
         assert served.runs()[-1]["gates"] == about()["sets"][0]["gates"]
 
 
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_words_at_a_head_cover_neither_numbers_nor_key(browser: Any, width: int) -> None:
+    covered = """() => {
+      const box = (node) => node.getBoundingClientRect(), tip = box(document.querySelector(".tip"));
+      const kept = document.querySelectorAll(".head-words, .reading, .legend, .rampbar");
+      return [...kept].filter((node) => box(node).height && tip.left < box(node).right
+        && box(node).left < tip.right && tip.top < box(node).bottom && box(node).top < tip.bottom)
+        .map((node) => node.className);
+    }"""
+    with explorer(browser, width=width) as (seen, _):
+        shown = 0
+        for at in range(seen.page.locator(".heads .cell").count()):
+            seen.page.locator(".heads .cell").nth(at).hover()
+            shown += seen.page.locator(".tip").is_visible()
+            assert seen.value(covered) == []
+        assert shown > 0
+        column = seen.page.locator(".shade option").first.inner_text()
+        assert column in seen.page.locator(".shown").inner_text()
+
+
 def test_undo_keeps_a_hundred_steps(browser: Any) -> None:
     with explorer(browser) as (seen, _):
         steps = seen.value(

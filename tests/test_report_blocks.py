@@ -10,6 +10,9 @@ import pytest
 
 import paper_run_helpers as made
 from headscope.report.drawing.blocks import draw
+from headscope.report.drawing.heads import ROWS
+from headscope.report.figures import drawn, figure_of
+from headscope.report.frames import frames_of
 from headscope.report.parts import ramp_class
 from headscope.report.terminal import text_of
 from headscope.shown.blocks import (
@@ -22,24 +25,46 @@ from headscope.shown.blocks import (
     HeadSets,
     HeadTable,
     Heatmap,
+    Lines,
     Reference,
     Row,
     Section,
     Sentence,
     Sentences,
+    Series,
     Shown,
     Table,
+    p_cell,
 )
 
 
 def html_of(block: Block) -> str:
-    return str(draw("a", block).html)
+    drawn = draw("a", block)
+    return f"{drawn.html}{drawn.more or ''}"
 
 
-def test_a_column_of_bounds_is_set_as_numbers() -> None:
-    cells = (Cell("< 0.001"), Cell("4.3"), Cell(1.0))
-    html = html_of(Table("A", ("p", "head", "n"), (Row("r", cells),)))
-    assert re.findall(r'<td( class="said")?>', html) == ["", ' class="said"', ""]
+def test_a_small_p_is_a_number_that_is_written_as_a_bound() -> None:
+    table = Table("A", ("p", "head"), (Row("r", (p_cell(2e-5), Cell("4.3"))),))
+    shown = Shown("", "", (), sections=[Section("A", [table], brief=True)])
+    assert re.findall(r"<td( class=\"said\")?>([^<]*)", html_of(table)) == [
+        ("", "&lt; 0.001"), (' class="said"', "4.3")
+    ]  # fmt: skip
+    assert "< 0.001" in text_of(shown)
+    assert frames_of(shown)["p"].tolist() == [2e-5]
+
+
+def test_a_column_has_one_power_of_ten() -> None:
+    rows = (
+        Row("a", (Cell(7.08e-6, 1.2e-6, 1.29e-5), Cell(0.3))),
+        Row("b", (Cell(-2e-8), Cell(1e-5))),
+    )
+    table = Table("A", ("effect", "share"), rows)
+    shown = text_of(Shown("", "", (), sections=[Section("A", [table], brief=True)]))
+    for text in (shown, html_of(table)):
+        assert "effect (10\u207b\u2076)" in text and "share (" not in text
+        assert {"7.080", "\u22120.020", "0.300", "0.000"} <= set(
+            re.findall(r"\u2212?\d\.\d+", text)
+        )
 
 
 # ---- tables --------------------------------------------------------------------------------------
@@ -188,6 +213,32 @@ def test_lines_show_each_series_with_points_and_name_the_others() -> None:
     assert "heads removed" in shown and "160 sentences." in shown
 
 
+def test_what_lines_are_compared_with_is_a_line_without_marks() -> None:
+    lines = Lines("A", (Series("selected", ((1.0, 0.5), (2.0, 0.75))),), "layer", "share",
+                  references=(("chance", 0.25), ("all", 1.0)))  # fmt: skip
+    shown = html_of(lines)
+    assert shown.count('class="point') == 2
+    # The axis goes from 0 to 1: a quarter of it lies below chance.
+    assert re.findall(r'd="M0 (\d+)H1000" class="reference"', shown) == ["750", "0"]
+    assert "chance (0.25) and all (1)" in shown
+    (axis,) = drawn(lines).axes
+    levels = {line.get_label(): [*line.get_ydata()] for line in axis.lines}
+    assert levels["chance"] == [0.25, 0.25] and levels["all"] == [1.0, 1.0]
+    assert frames_of(Shown("", "", (), figure=lines))["share"].tolist() == [0.5, 0.75, 0.25, 1.0]
+
+
+def test_a_figure_is_the_map_that_the_page_draws() -> None:
+    columns = (Column("score", "Effect"), Column("rank", "Rank"))
+    heads = ((0, 0), (0, 1), (1, 0), (1, 1))
+    parts = {"mean": {"score": [0.5, -1.0, None, 0.25], "rank": [1.0, 4.0, 3.0, 2.0]},
+             "en-de": {"score": [0.1] * 4, "rank": [1.0] * 4}}  # fmt: skip
+    table = HeadTable("Heads", heads, columns, parts, ranked_by="rank")
+    axis, bar = figure_of(Shown("", "", (), sections=[Section("A", [table])])).axes
+    (image,) = axis.images
+    assert image.get_array().tolist() == [[0.5, -1.0], [None, 0.25]]
+    assert image.get_clim() == (0.0, 0.5) and bar.get_ylabel() == "Effect"
+
+
 def test_bars_below_zero_go_to_the_left_of_it() -> None:
     bars = Bars("Bars", ("x", "y"), ("a", "b"), ((-1.0, 3.0), (1.0, None)), "nats")
     shown = html_of(bars)
@@ -231,10 +282,11 @@ def test_a_table_of_heads_ranks_by_its_column_and_holds_every_number_for_its_scr
     )
     drawn = draw("a", block)
     order = sorted(range(60), key=lambda at: (-above[at], at))
-    rows = re.findall(r'<tr data-head="([\d.]+)">', drawn.html)
-    assert rows == [f"{heads[at][0]}.{heads[at][1]}" for at in order[:30]]
+    below = drawn.more or ""
+    rows = re.findall(r'<tr data-head="([\d.]+)">', below)
+    assert rows == [f"{heads[at][0]}.{heads[at][1]}" for at in order[:ROWS]]
     assert drawn.html.count('class="dot"') == sum(value > 0.5 for value in above)
-    assert drawn.html.count(">high</td>") == sum(value > 0.5 for value in above)
+    assert below.count(">high</td>") == min(ROWS, sum(value > 0.5 for value in above))
     held = drawn.data["a"]["parts"]["en-de"]
     assert held["score"] == pytest.approx(scores, abs=1e-6)
     assert [tuple(each) for each in drawn.data["a"]["heads"]] == list(heads)
@@ -246,7 +298,8 @@ def test_a_column_of_tiny_numbers_is_written_in_powers_of_ten() -> None:
     block = HeadTable("Heads", ((0, 0), (0, 1)), columns, {"all": values})
     shown = html_of(block)
     assert "Effect (10\u207b\u2076)</button>" in shown
-    assert re.findall(r"<td>([^<]*)</td>", shown.split('class="ranking"')[1]) == [
+    ranking = shown.split('class="ranking"')[1].split("</table>")[0]
+    assert re.findall(r"<td>([^<]*)</td>", ranking) == [
         "1", "7.080", "1.200\u2009\u2013\u200912.900", "2", "\u22120.020", "\u2013"
     ]  # fmt: skip
     said = text_of(Shown("", "", ("Found.",), sections=[Section("Heads", [block], brief=True)]))

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from struct import unpack
 from typing import Any
+from xml.etree.ElementTree import fromstring
 
 import pytest
 
 import paper_run_helpers
 from browser_helpers import Visit, chromium, visit
-from command_runs import CommandRun
+from headscope.report.drawing.heads import ROWS
 from headscope.report.page import page_of, render
 from headscope.runs import carry_out
 from headscope.shown.blocks import (
     Bars,
     Cell,
     Column,
+    Forest,
+    Gap,
     HeadMap,
     HeadMaps,
     HeadSets,
@@ -31,6 +36,7 @@ from headscope.shown.blocks import (
     Series,
     Shown,
     Table,
+    p_cell,
 )
 from headscope.studies.report import write_report
 
@@ -102,6 +108,10 @@ def page_file(path: Path, text: str = "", sentences: tuple[Sentence, ...] = ()) 
         "heads removed",
         "chrF++",
     )
+    gaps = Gap("random", 2.0, 1.0, 3.0, (1.5, 2.5), 0.333), Gap("same layers", 1.0, -1.0, 2.0)
+    forest = Forest(
+        f"Forest{text}", ((f"en \u2192 de{text}", gaps),), "chrF++", ("worse", "better")
+    )
     rows = tuple(Row(f"row {at}{text}", (Cell(float(7 * at % 5)), Cell(f"word{text}")))
                  for at in range(5))  # fmt: skip
     block = Shown(
@@ -121,7 +131,9 @@ def page_file(path: Path, text: str = "", sentences: tuple[Sentence, ...] = ()) 
                     HeadSets("Sets", {f"selected{text}": ((4, 3), (0, 11))}),
                 ],
             ),
-            Section("Figures", [bars, lines, Table(f"Table{text}", ("number", "word"), rows)]),
+            Section(
+                "Figures", [bars, lines, forest, Table(f"Table{text}", ("number", "word"), rows)]
+            ),
             Section("Sentences", [Sentences("Sentences", shown, labels, "reference")]),
         ],
     )
@@ -191,12 +203,12 @@ def test_a_cell_tells_its_numbers_by_pointer_and_by_arrow_keys(browser: Any, rep
 
 def test_the_choice_changes_map_layers_and_ranking(browser: Any, report: Path) -> None:
     with visit(browser, report) as page:
-        before, layers = colours(page), page.page.locator(".profile").inner_text()
-        assert column(page, "head") == ranked("mean")[:30]
+        before, layers = colours(page), page.page.locator(".profile").text_content()
+        assert column(page, "head") == ranked("mean")[:ROWS]
         page.choose("#direction", "es-tr")
-        assert column(page, "head") == ranked("es-tr")[:30]
+        assert column(page, "head") == ranked("es-tr")[:ROWS]
         assert colours(page) != before
-        assert page.page.locator(".profile").inner_text() != layers
+        assert page.page.locator(".profile").text_content() != layers
         page.choose(".shade", "chance")
         chance = colours(page)
         page.choose("#direction", "mean")
@@ -209,7 +221,7 @@ def test_the_script_draws_what_the_page_was_written_with(browser: Any, report: P
     drawn = []
     for enabled in (True, False):
         with visit(browser, report, java_script_enabled=enabled) as page:
-            texts = [page.page.locator(f"{name} tbody").inner_text()
+            texts = [page.page.locator(f"{name} tbody").text_content()
                      for name in (".ranking", ".profile")]  # fmt: skip
             cells = page.page.locator(".heatmap .cell")
             drawn.append((texts, [cells.nth(n).get_attribute("class") for n in range(0, 96, 7)]))
@@ -267,7 +279,7 @@ def test_a_set_of_heads_is_copied_as_the_option_takes_it(browser: Any, report: P
 def test_single_draws_and_points_tell_their_numbers(browser: Any, report: Path) -> None:
     with visit(browser, report) as page:
         tip = page.page.locator("#tip")
-        page.page.locator(".bars[tabindex]").focus()
+        page.page.locator(".bars[tabindex]").first.focus()
         page.page.keyboard.press("ArrowRight")
         assert tip.inner_text() == "3.0"
         chart = page.page.locator(".chart").first
@@ -284,11 +296,79 @@ def test_a_table_sorts_down_then_up_then_as_it_was(browser: Any, report: Path) -
         table = page.page.locator("table.values")
         heading = table.locator("thead th").nth(1)
         read = [table.locator("tbody td:nth-child(2)").all_inner_texts()]
-        for _ in range(3):
-            heading.click()
+        heading.locator("button").focus()
+        said = []
+        for key in ("Enter", "Space", "Enter"):
+            page.page.keyboard.press(key)
+            said.append(heading.get_attribute("aria-sort"))
             read.append(table.locator("tbody td:nth-child(2)").all_inner_texts())
         assert read[1] == sorted(read[0], reverse=True) and read[2] == sorted(read[0])
-        assert read[3] == read[0]
+        assert read[3] == read[0] and said == ["descending", "ascending", None]
+
+
+def test_the_address_opens_and_shows_what_it_names(browser: Any, report: Path) -> None:
+    in_view = """(selector) => {
+      const { top, bottom } = document.querySelector(selector).getBoundingClientRect();
+      return top >= 0 && bottom <= innerHeight;
+    }"""
+    address = report.as_uri()
+    with visit(browser, f"{address}#head=4.3", height=500) as page:
+        assert page.value(in_view, ".heatmap .cell.chosen-head")
+        page.value("scrollTo(0, document.body.scrollHeight)")
+        page.value("location.hash = '#head=2.3'")
+        page.page.wait_for_selector(".heatmap .cell[data-head='2.3'].chosen-head")
+        assert page.value(in_view, ".heatmap .cell.chosen-head")
+    with visit(browser, f"{address}#provenance") as page:
+        assert page.page.locator("#provenance pre").is_visible()
+    with visit(browser, report) as page:
+        page.value("document.querySelector('#provenance pre').id = 'configuration'")
+        assert page.page.locator("#configuration").is_hidden()
+        page.value("location.hash = '#configuration'")
+        page.page.locator("#configuration").wait_for()
+
+
+# ---- pictures ------------------------------------------------------------------------------------
+def saved(page: Visit, figure: str, kind: str) -> bytes:
+    """What the button of a figure saves."""
+    with page.page.expect_download() as download:
+        page.page.locator(f"figure:has({figure}) > .pictures").get_by_text(kind).first.click()
+    assert download.value.suggested_filename.endswith(f".{kind.lower()}")
+    return Path(download.value.path()).read_bytes()
+
+
+SHAPES = {"svg", "title", "defs", "pattern", "rect", "circle", "line", "path", "polygon", "text"}
+
+
+@pytest.mark.parametrize(
+    ("figure", "words", "shapes"),
+    [
+        (".matrix", {"Every head: TS.", "head", "layer", "15", "TS"}, {"rect", "circle"}),
+        (".bars:not(.forest)", {"Bars.", "4.0", "5.0", "selected", "random"}, {"rect"}),
+        (".chart", {"Lines.", "heads removed", "chrF++", "80"}, {"path", "polygon", "rect"}),
+        (".forest", {"Forest.", "+2.0", "en \u2192 de", "\u2190 worse"}, {"rect"}),
+    ],
+)
+def test_a_figure_is_saved_as_shapes_and_texts(
+    browser: Any, report: Path, figure: str, words: set[str], shapes: set[str]
+) -> None:
+    with visit(browser, report) as page:
+        drawn = fromstring(saved(page, figure, "SVG"))
+        image = saved(page, figure, "PNG")
+        cells = colours(page)
+        assert page.errors == [] and page.requests == [report.as_uri()]
+    names = Counter(node.tag.removeprefix("{http://www.w3.org/2000/svg}") for node in drawn.iter())
+    assert SHAPES >= set(names) >= shapes
+    texts = "\n".join(text for node in drawn.iter() if node.tag.endswith("}text")
+                      for text in node.itertext())  # fmt: skip
+    assert {word for word in words if word not in texts} == set()
+    if "matrix" in figure:
+        fills = Counter(node.get("fill", "") for node in drawn.iter())
+        assert not Counter(cells) - fills
+    # Width and height are the first fields of a PNG.
+    assert image.startswith(b"\x89PNG")
+    assert unpack(">II", image[16:24]) == tuple(
+        2 * int(drawn.get(k, 0)) for k in ("width", "height")
+    )
 
 
 # ---- sentences -----------------------------------------------------------------------------------
@@ -386,6 +466,23 @@ def test_the_page_never_scrolls_sideways(browser: Any, report: Path, width: int)
         assert page.value("document.documentElement.scrollWidth") <= width
 
 
+def test_on_a_phone_a_row_of_a_wide_table_is_a_list(browser: Any, tmp_path: Path) -> None:
+    columns = ("original", "selected", "change", "p over draws, same layers")
+    rows = (Row("en-de", (Cell(97.9), Cell(85.0), Cell(-12.9, -24.0, -5.5), p_cell(0.0001))),)
+    shown = Shown("Wide", "", ("Found.",), sections=[Section("A", [Table("A", columns, rows)])])
+    carry_out("find lahis", tmp_path / "run", {"seed": 0}, {}, lambda run: {"model": {"name": "m"}})
+    file = tmp_path / "page.html"
+    file.write_text(render(page_of(shown, tmp_path / "run", "find lahis")), "utf-8")
+    with visit(browser, file, width=390) as page:
+        cells = page.page.locator("table.values td")
+        named = cells.evaluate_all(
+            "nodes => nodes.map(n => getComputedStyle(n, '::before').content)"
+        )
+        assert [name.strip('"').strip() for name in named] == [*columns]
+        edges = cells.evaluate_all("nodes => nodes.map(n => n.getBoundingClientRect().right)")
+        assert max(edges) <= 390 and cells.last.inner_text() == "< 0.001"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_words_stand_out_from_their_ground(browser: Any, report: Path, scheme: str) -> None:
     contrast = """([text, ground]) => {
@@ -447,6 +544,8 @@ def test_it_prints_what_is_shown_and_no_controls(browser: Any, report: Path) -> 
             assert page.page.locator(name).first.is_hidden()
         for name in (".chart .plot", ".bars", ".ranking", ".example .top dd"):
             assert page.page.locator(name).first.is_visible()
+        facts = page.page.locator("#provenance .facts").first
+        assert facts.is_visible() and page.page.locator("#provenance pre").is_hidden()
         paper = page.value("getComputedStyle(document.body).backgroundColor")
         assert sum(map(int, paper.removeprefix("rgb(").removesuffix(")").split(","))) > 720
 
@@ -480,26 +579,6 @@ def test_an_experiment_prints_in_two_columns(browser: Any, tmp_path: Path) -> No
         assert folded.count() and not any(part.is_visible() for part in folded.all())
         assert page.page.locator("#runs").is_hidden()
         assert page.page.locator("#provenance").is_hidden()
-
-
-def test_the_page_of_every_command_fits_a_phone(
-    browser: Any, command_runs: list[CommandRun], tmp_path: Path
-) -> None:
-    with browser.new_context(viewport={"width": 360, "height": 800}) as context:
-        page = context.new_page()
-        seen: list[str] = []
-        page.on("console", lambda one: seen.append(one.text) if one.type == "error" else None)
-        page.on("pageerror", lambda error: seen.append(str(error)))
-        wrong = []
-        for name, run, *_ in command_runs:
-            report = write_report(run, tmp_path / "page.html")
-            page.goto(report.resolve().as_uri())
-            page.evaluate("for (const d of document.querySelectorAll('details')) d.open = true")
-            wide = page.evaluate("document.documentElement.scrollWidth")
-            if wide > 360 or seen or report.stat().st_size > 1_000_000:
-                wrong.append((name, wide, tuple(seen)))
-            seen.clear()
-        assert wrong == []
 
 
 REPORTS = sorted((Path(__file__).parents[1] / "docs" / "papers").glob("*.html"))

@@ -155,6 +155,8 @@ def _heads(about: Mapping[str, Any]) -> Html:
             "+ and \u2212, p pins.", class_="note"),
         tag("label", "Colour shows", tag("select", columns, class_="shade"), class_="control")
         if scores else None,
+        tag("p", "" if scores else "A cell is a head. Colours show no scores: none were given.",
+            class_="note shown"),
         tag("div", Html(_map(about, None).replace(' style="', ' data-style="')),
             class_="scroll map"),
         ramp_bar("0", "") if scores else None,

@@ -9,6 +9,7 @@ from typing import Any
 
 from headscope.errors import InputError, need
 from headscope.report.drawing.charts import marks_of
+from headscope.report.drawing.heads import highest, written
 from headscope.report.drawing.maps import ends_of
 from headscope.shown.blocks import (
     Bars,
@@ -30,8 +31,8 @@ COLOURS = {
     "key-random": "#6b7680",
     "key-matched": "#aab2b9",
     "key-ta": "#1f4080",
-    "key-low": "#68bace",
-    "key-off": "#8a939b",
+    "key-low": "#2a8f8f",
+    "key-off": "#7b848c",
     "key-s9": "#2e8fba",
     "key-rose": "#b0326b",
     "key-ochre": "#8f6a00",
@@ -68,17 +69,17 @@ def figure_of(shown: Shown, title: str = "", ax: Any = None) -> Any:
     It is drawn in `ax`, the axes or several of them, where they are given. `InputError` if there is
     none, or it has another number of panels.
     """
-    blocks = {block.title: block for block in reversed(shown.blocks) if isinstance(block, Drawable)}
-    if not blocks or (title and title not in blocks):
-        known = "; ".join(reversed(blocks)) or "none"
+    blocks = [block for block in shown.blocks if isinstance(block, Drawable)]
+    chosen = next((block for block in blocks if title in ("", block.title)), None)
+    if chosen is None:
+        known = "; ".join(dict.fromkeys(block.title for block in blocks)) or "none"
         raise InputError(f"there is no figure {title!r}; this run shows: {known}")
-    block = blocks[title] if title else next(reversed(blocks.values()))
     if ax is None:
-        return drawn(block)
+        return drawn(chosen)
     axes = list(ax.flat) if hasattr(ax, "flat") else list(ax) if isinstance(ax, Sequence) else [ax]
     before = _GIVEN.set(axes)
     try:
-        drawn(block)
+        drawn(chosen)
     finally:
         _GIVEN.reset(before)
     return axes[0].figure
@@ -136,19 +137,18 @@ def _colours(diverging: bool) -> Any:
 
 
 def _as_maps(table: HeadTable) -> HeadMaps:
-    """The maps of a table of heads: what they are ranked by, of each part."""
-    layers = 1 + max(layer for layer, _ in table.heads)
-    maps = []
-    for part, numbers in table.parts.items():
-        rows: list[list[float | None]] = [[] for _ in range(layers)]
-        for (layer, _), value in zip(table.heads, numbers[table.ranked_by], strict=True):
-            rows[layer].append(value)
-        dots = zip(table.heads, table.dots(part), strict=True)
-        marked = tuple(place for place, dot in dots if dot)
-        maps.append(HeadMap(part, tuple(map(tuple, rows)), marked))
-    scale = next(column.title for column in table.columns if column.key == table.ranked_by)
-    low = min((v for each in maps for row in each.values for v in row if v), default=0.0)
-    return HeadMaps(table.title, tuple(maps), scale, min(0.0, low), table.high)
+    """The map that a page draws of a table of heads: its first column, of its first part; values
+    below 0 have the colour of 0."""
+    (part, numbers), first = next(iter(table.parts.items())), table.columns[0].key
+    how = written(table)[first]
+    rows: list[list[float | None]] = [[] for _ in range(1 + max(layer for layer, _ in table.heads))]
+    for (layer, _), value in zip(table.heads, numbers[first], strict=True):
+        rows[layer].append(None if value is None else how.factor * value)
+    dots = zip(table.heads, table.dots(part), strict=True)
+    marked = tuple(place for place, dot in dots if dot)
+    drawn_map = HeadMap(part, tuple(map(tuple, rows)), marked)
+    title = f"{table.title}, {arrow(part)}" if len(table.parts) > 1 else table.title
+    return HeadMaps(title, (drawn_map,), how.title, 0.0, how.factor * highest(table, first))
 
 
 def _maps(block: HeadMaps) -> Any:
@@ -195,12 +195,14 @@ def _lines(block: Lines) -> Any:
                   ls="--" if mark == "key-matched" else "-", label=line.name)  # fmt: skip
         if band := sorted(line.band):
             axis.fill_between(*zip(*band, strict=True), color=COLOURS[mark], alpha=0.14, lw=0)
+    for name, value in block.references:
+        axis.axhline(value, color=COLOURS["key-random"], lw=0.9, ls=(0, (4, 3)), label=name)
     axis.set(xlabel=block.x, ylabel=block.y)
     if block.logarithmic:
         axis.set_xscale("log")
     if block.logarithmic_y:
         axis.set_yscale("log")
-    return _titled(_plain(figure, axis, len(block.series) > 1), block.title)
+    return _titled(_plain(figure, axis, len(block.series) + len(block.references) > 1), block.title)
 
 
 def _bars(block: Bars) -> Any:
@@ -231,7 +233,7 @@ def _forest(block: Forest) -> Any:
     controls = block.controls
     lanes = len(block.rows) * (len(controls) + 0.5)
     figure, (axis,) = _panels(1, size=(6.4, 1.4 + 0.22 * lanes))
-    axis.axvline(0, color="#8a939b", lw=1)
+    axis.axvline(0, color=COLOURS["key-off"], lw=1)
     marks = dict(zip(controls, marks_of(controls), strict=True))
     named: set[str] = set()
     for row, (_, gaps) in enumerate(block.rows):

@@ -125,6 +125,8 @@ def _rows(block: Block) -> Iterator[dict[str, Any]]:
                 for at, (x, y) in enumerate(line.points):
                     cells = {"series": line.name, block.x: x, block.y: y}
                     yield cells | {name: values[at] for name, values in known.items()}
+            for name, value in block.references:
+                yield {"series": name, block.x: None, block.y: value}
         case Histograms():
             for panel in block.panels:
                 edges = zip(panel.edges, panel.edges[1:], panel.counts, strict=False)

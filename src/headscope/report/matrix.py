@@ -144,8 +144,8 @@ def _ticks(rows: Axis, columns: Axis, left: int, top: int, pitch: int, tall: int
         tag("g", over, class_="up", transform=f"{above} rotate(-90)")
         if columns.upright
         else tag("g", over, class_="over", transform=above),
-        tag("text", columns.title, x=left, y=11, class_="axis") if columns.title else None,
-        tag("text", rows.title, transform=f"translate(11 {top}) rotate(-90)", class_="axis turned")
+        tag("text", columns.title, x=left, y=11) if columns.title else None,
+        tag("text", rows.title, transform=f"translate(11 {top}) rotate(-90)", class_="turned")
         if rows.title
         else None,
         class_="ticks",

@@ -18,9 +18,8 @@ from headscope.shown.blocks import Column, HeadMap, HeadMaps, HeadTable
 def page_in_frame(page: Page) -> str:
     """A page as an element that any notebook shows, with scripts and without the network."""
     style = "width: 100%; height: 36rem; border: 0"
-    return tag(
-        "iframe", srcdoc=render(page), title=page.title, style=style, sandbox="allow-scripts"
-    )
+    allowed = "allow-scripts allow-downloads"
+    return tag("iframe", srcdoc=render(page), title=page.title, style=style, sandbox=allowed)
 
 
 def artifact_page(artifact: Artifact) -> Page:

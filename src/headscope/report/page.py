@@ -169,12 +169,15 @@ def _slugs(titles: Iterator[str]) -> Iterator[str]:
 
 def render(page: Page) -> str:
     """The whole document. It loads nothing, and its policy forbids it to."""
-    scripts = [_script(name) for name in ("report.js", *page.scripts)]
+    drawn = any("<figure" in html for _, _, html in page.sections)
+    own = ("report.js", *page.scripts, *(["pictures.js"] if drawn else []))
+    scripts = [_script(name) for name in own]
     # Text is escaped wherever it goes in; should a script slip in all the same, the browser runs
-    # none but those with these digests, and connects to nothing.
+    # none but those with these digests, and connects to nothing. Images are those that a figure
+    # makes of itself.
     policy = (
         f"default-src 'none'; script-src {' '.join(map(_digest, scripts))}; "
-        "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+        "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     )
     start = page.sections[0][0] if page.sections else "data"
     body = tag(
@@ -218,7 +221,7 @@ def _toolbar(page: Page) -> Html:
 # ---- assets --------------------------------------------------------------------------------------
 def _style(html: str) -> str:
     """The style sheet as far as the page needs it: rules of its classes, colours of these rules."""
-    named_by = r'(?:class|id)="([^"]*)"|class(?:List\.\w+\(|Name = )"([\w-]+)'
+    named_by = r'(?:class|id)="([^"]*)"|class(?:List\.\w+\(|Name = )"([\w -]+)'
     names = {
         name for pair in re.findall(named_by, html) for words in pair for name in words.split()
     }

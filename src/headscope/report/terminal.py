@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import assert_never
 
 from rich.cells import cell_len
@@ -31,6 +31,7 @@ from headscope.shown.blocks import (
     Shown,
     Table,
     Text,
+    in_powers,
     p_cell,
 )
 from headscope.shown.words import arrow, between, count, fixed, number, unbroken
@@ -42,6 +43,8 @@ WIDTH, LINE = 100, 100
 TOGETHER = ("p ", "its ", "same layers")
 #: Rows of a table, and heads of a ranking, that a terminal shows.
 ROWS, HEADS = 40, 10
+#: The narrowest columns of names and of words; a cell of more words than the last is wrapped.
+NAMES, NARROW, WHOLE = 24, 10, 3
 #: Sentences that a terminal shows, and characters of each of their texts.
 EXAMPLES, LONGEST = 2, 160
 LIST = re.compile(r"[0-9.]+ [0-9]")
@@ -65,7 +68,7 @@ def text_of(
         if each.brief or isinstance(block, Sentences)
     ]
     for block in [*([shown.figure] if shown.figure else []), *brief]:
-        lines += ["", *_block(block, width)]
+        lines += ["", *(part for line in _block(block, width) for part in _folded(line, width))]
     places = {"run": run, "report": report}
     lines += ["", *(f"{name}: {place}" for name, place in places.items() if place is not None)]
     return "\n".join(line.rstrip() for line in lines).strip("\n")
@@ -79,6 +82,14 @@ def _wrapped(sentences: Iterable[str], width: int) -> list[str]:
         for line in textwrap.wrap(unbroken(part), min(width, LINE), break_long_words=False,
                                   break_on_hyphens=False)
     ]  # fmt: skip
+
+
+def _folded(line: str, width: int) -> list[str]:
+    """A line that is too long as several."""
+    if cell_len(line) <= width:
+        return [line]
+    return textwrap.wrap(line, width, subsequent_indent="  ", break_long_words=False,
+                         break_on_hyphens=False)  # fmt: skip
 
 
 def _block(block: Block, width: int) -> list[str]:
@@ -95,26 +106,25 @@ def _block(block: Block, width: int) -> list[str]:
                 for name, values in zip(block.rows, block.values, strict=True)
             ]
             corner = "/".join(filter(None, (block.row_axis, block.column_axis)))
-            lines = _aligned([(corner, *block.columns), *rows])
-            if max(map(cell_len, lines)) > width:
-                return [f"{block.title}: see the report"]
-            return [f"{block.title} ({block.scale})", *lines]
+            shown = [(corner, *block.columns), *rows]
+            return [f"{block.title} ({block.scale})", *_tables(shown, _all(shown), width)]
         case Forest():
             return [f"{block.title} ({block.x})", *_table(_as_table(block), width)]
         case Bars():
-            return [f"{block.title} ({block.y})", *_bars(block)]
+            return [f"{block.title} ({block.y})", *_bars(block, width)]
         case Lines():
             lines = [f"{block.title} ({block.y} by {block.x})"]
             for series in block.series:
                 points = ", ".join(f"{number(y)} at {number(x)}" for x, y in series.points[:12])
                 lines.append(f"{series.name}: {points or 'not measured'}")
+            lines += [f"{name}: {number(value)}" for name, value in block.references]
             return lines
         case Text():
             return [f"{name}: {_plain(words) or '(nothing)'}" for name, words in block.texts]
         case NotMeasured():
             return [f"{block.title}: not measured, {block.why}"]
         case Sentences():
-            return _sentences(block)
+            return _sentences(block, width)
         case HeadMaps() | Histograms():
             return [f"{block.title}: see the report"]
         case HeadSentences() | KeyText():  # to be looked at, with a pointer
@@ -122,7 +132,7 @@ def _block(block: Block, width: int) -> list[str]:
     assert_never(block)
 
 
-def _sentences(block: Sentences) -> list[str]:
+def _sentences(block: Sentences, width: int) -> list[str]:
     """How many there are, and the first of those that lost most."""
     if not block.sentences:
         return [f"{block.title}: none"]
@@ -138,7 +148,7 @@ def _sentences(block: Sentences) -> list[str]:
         texts |= {name: sentence.outputs.get(key, "-") for key, name in block.labels.items()}
         lines += _aligned(
             [(name, textwrap.shorten(text, LONGEST, placeholder=" \u2026") or "(nothing)")
-             for name, text in texts.items()]
+             for name, text in texts.items()], width
         )  # fmt: skip
     return lines
 
@@ -161,6 +171,7 @@ def _as_table(block: Forest) -> Table:
 
 def _table(block: Table, width: int, corner: str = "", band: str = "95 % interval") -> list[str]:
     """A line a row; a column of intervals after each column that has any."""
+    block = in_powers(block)
     header, starts = [corner], list[int]()
     for at, column in enumerate(block.columns):
         cells = [row.cells[at] for row in block.rows]
@@ -182,32 +193,45 @@ def _table(block: Table, width: int, corner: str = "", band: str = "95 % interva
         rows.append(line)
     left = len(block.rows) - ROWS
     more = [f"and {count(left, 'more row')}, see the report"] if left > 0 else []
-    tables = _narrow([header, *rows] if any(header) else rows, starts, width)
-    return [*(line for table in tables for line in _aligned(table)), *more]
+    return [*_tables([header, *rows] if any(header) else rows, starts, width), *more]
 
 
-def _narrow(rows: list[list[str]], starts: Sequence[int], width: int) -> list[list[list[str]]]:
-    """Rows as one table or several that are narrow enough, cut before columns of `starts`."""
-    widths = [2 + max(cell_len(_plain(row[at])) for row in rows) for at in range(len(rows[0]))]
-    tables: list[list[int]] = []
+def _tables(rows: Sequence[Sequence[str]], starts: Sequence[int], width: int) -> list[str]:
+    """Rows as one table or, where that is too wide, several, cut before columns of `starts`."""
+    rows = [[_plain(cell) for cell in row] for row in rows]
+    least = _least([*zip(*rows, strict=True)])
+    groups: list[list[int]] = []
     left = 0
-    for start, end in pairwise([*starts, len(widths)]):
-        needed = sum(widths[start:end])
-        if not tables or needed > left:
-            tables.append([0])
-            left = width + 2 - widths[0]
-        tables[-1] += range(start, end)
+    for start, end in pairwise([*starts, len(least)]):
+        needed = sum(least[start:end]) + 2 * (end - start)
+        if not groups or needed > left:
+            groups.append([0])
+            left = width - least[0]
+        groups[-1] += range(start, end)
         left -= needed
-    return [[[row[at] for at in columns] for row in rows] for columns in tables]
+    return [
+        line
+        for group in groups
+        for line in _aligned([[r[at] for at in group] for r in rows], width)
+    ]
+
+
+def _least(columns: Sequence[Sequence[str]]) -> list[int]:
+    """How narrow columns may be: words are wrapped, numbers and intervals are not."""
+    least = []
+    for at, (heading, *cells) in enumerate(columns):
+        texts = [heading, *(cell for cell in cells if len(cell.split()) > WHOLE)]
+        words = [cell_len(word) for text in texts for word in text.split()]
+        whole = [cell_len(cell) for cell in cells if cell not in texts]
+        narrow = max([NAMES if at == 0 else NARROW, *words, *whole])
+        least.append(min(narrow, max(map(cell_len, (heading, *cells)))))
+    return least
 
 
 def _cell(cell: Cell) -> str:
     if cell.value is None:
         return cell.why or "-"
-    if isinstance(cell.value, str):
-        return cell.value
-    words = fixed(cell.value, 0 if isinstance(cell.value, int) else cell.digits)
-    return f"{words} {cell.unit}" if cell.unit else words
+    return f"{cell.words} {cell.unit}" if cell.unit else cell.words
 
 
 def _head_table(block: HeadTable, width: int) -> list[str]:
@@ -231,7 +255,7 @@ def _head_table(block: HeadTable, width: int) -> list[str]:
     return [title, *_table(table, width, "head", block.band)]
 
 
-def _bars(block: Bars) -> list[str]:
+def _bars(block: Bars, width: int) -> list[str]:
     rows: list[Sequence[str]] = [("", *block.series)]
     for at, (group, values) in enumerate(zip(block.groups, block.values, strict=True)):
         cells = []
@@ -243,27 +267,42 @@ def _bars(block: Bars) -> list[str]:
             words += " %" * ("%" in block.y and value is not None)
             cells.append(words)
         rows.append((group, *cells))
-    return _aligned(rows)
+    return _tables(rows, _all(rows), width)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns as wide as their widest cell; all but the first at the right if all are numbers."""
+def _all(rows: Sequence[Sequence[str]]) -> Sequence[int]:
+    """A table may be cut before every column but that of the names."""
+    return range(1, len(rows[0]))
+
+
+def _aligned(rows: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Columns as wide as their widest cell, or as the line allows; all but the first at the right
+    if all are numbers."""
     rows = [[_plain(cell) for cell in row] for row in rows]
     columns = list(zip(*rows, strict=True))
-    widths = [max(map(cell_len, column)) for column in columns]
+    widths, least = [max(map(cell_len, column)) for column in columns], _least(columns)
+    while (excess := sum(widths) + 2 * (len(widths) - 1) - width) > 0 and widths != least:
+        at = max(range(len(widths)), key=lambda at: widths[at] - least[at])
+        widths[at] -= min(excess, (widths[at] - least[at] + 1) // 2)
     right = [
         at > 0
         and all(cell[:1] in "+-\u2013\u2212<0123456789" for cell in column[1:])
         and not any(LIST.match(cell) for cell in column[1:])
         for at, column in enumerate(columns)
     ]
-    return [
-        "  ".join(
-            " " * (width - cell_len(cell)) + cell if side else cell + " " * (width - cell_len(cell))
-            for cell, width, side in zip(row, widths, right, strict=True)
-        ).rstrip()
-        for row in rows
-    ]
+    lines = []
+    for row in rows:
+        cells = [textwrap.wrap(cell, size, break_long_words=False) or [""]
+                 for cell, size in zip(row, widths, strict=True)]  # fmt: skip
+        for parts in zip_longest(*cells, fillvalue=""):
+            padded = (
+                " " * (size - cell_len(cell)) + cell
+                if side
+                else cell + " " * (size - cell_len(cell))
+                for cell, size, side in zip(parts, widths, right, strict=True)
+            )
+            lines.append("  ".join(padded).rstrip())
+    return lines
 
 
 def _heads(heads: Sequence[tuple[int, int]]) -> str:

@@ -7,9 +7,11 @@ and figures into its result, so their fields are names in JSON.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Any, TypeVar
+
+from headscope.shown.words import fixed, in_power, power_of
 
 Named = TypeVar("Named")
 
@@ -30,7 +32,8 @@ class Cell:
     `value` is a number, a word or a text, or None where there is none; `why` then says
     why (`not run`). `published` is the paper's figure for the table's reference model, and
     `difference` ours minus it where the two may be compared. `unit` follows the number, such as %;
-    `link` is a file below the run folder that it names.
+    `link` is a file below the run folder that it names; a number below `least` is written as that
+    bound, `< 0.001`.
     """
 
     value: float | str | None = None
@@ -42,6 +45,20 @@ class Cell:
     difference: float | None = None
     unit: str = field(default="", metadata=SPARED)
     link: str = field(default="", metadata=SPARED)
+    least: float | None = field(default=None, metadata=SPARED)
+
+    @property
+    def words(self) -> str:
+        """The value as it is read; empty where there is none."""
+        match self.value:
+            case None:
+                return ""
+            case float() as number if self.least is not None and number < self.least:
+                return f"< {self.least:g}"
+            case str() as words:
+                return words
+            case number:
+                return fixed(number, 0 if isinstance(number, int) else self.digits)
 
     def __post_init__(self) -> None:
         if self.value is not None:  # what is there needs no reason for its absence
@@ -70,8 +87,8 @@ class Cell:
 
 
 def p_cell(p: float | None) -> Cell:
-    """A p-value; a bound where three decimals would show nothing."""
-    return Cell("< 0.001") if p is not None and p < 0.001 else Cell(p)
+    """A p-value; three decimals, or that it is below what they show."""
+    return Cell(p, least=0.001)
 
 
 @dataclass(frozen=True)
@@ -113,6 +130,37 @@ class Table:
                     f"{self.title}: the row {row.name!r} has {len(row.cells)} cells, "
                     f"and there are {len(self.columns)} columns"
                 )
+
+
+def in_powers(table: Table) -> Table:
+    """The table with columns in powers of ten where their decimals would show zeros alone."""
+    columns, rows = list(table.columns), [list(row.cells) for row in table.rows]
+    for at, column in enumerate(columns):
+        cells = [row[at] for row in rows]
+        numbers = [
+            abs(number)
+            for cell in cells
+            for number in (cell.value, cell.low, cell.high, cell.published)
+            if isinstance(number, (float, int))
+        ]
+        digits = max((cell.digits for cell in cells), default=0)
+        power = power_of(max(numbers, default=0.0), 0.5 * 10.0**-digits)
+        if power and not any(cell.unit or cell.least for cell in cells):
+            columns[at] = in_power(column, power)
+            for row in rows:
+                row[at] = _times(row[at], 10.0**-power)
+    made = (replace(row, cells=tuple(cells)) for row, cells in zip(table.rows, rows, strict=True))
+    return replace(table, columns=tuple(columns), rows=tuple(made))
+
+
+def _times(cell: Cell, factor: float) -> Cell:
+    value, published = (
+        each * factor if isinstance(each, float) else each for each in (cell.value, cell.published)
+    )
+    low, high, difference = (
+        None if each is None else each * factor for each in (cell.low, cell.high, cell.difference)
+    )
+    return Cell(value, low, high, published, cell.why, 3, difference, cell.unit, cell.link)
 
 
 #: A cell, or what is in it.
@@ -217,7 +265,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Lines:
-    """Lines over one axis; x and y may be logarithmic. `labels` are words at some x."""
+    """Lines over one axis; x and y may be logarithmic. `labels` are words at some x.
+
+    `references` are names and values of y that lines are compared with, such as chance.
+    """
 
     title: str
     series: tuple[Series, ...]
@@ -229,6 +280,7 @@ class Lines:
     logarithmic_y: bool = field(default=False, metadata=SPARED)
     labels: tuple[tuple[float, str], ...] = field(default=(), metadata=SPARED)
     band: str = field(default="95\u00a0% intervals", metadata=SPARED)
+    references: tuple[tuple[str, float], ...] = field(default=(), metadata=SPARED)
 
 
 @dataclass(frozen=True)

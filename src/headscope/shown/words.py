@@ -39,6 +39,22 @@ def number(value: float) -> str:
     return f"{value:.{digits}f}".rstrip("0").rstrip(".").replace("-", MINUS)
 
 
+#: Digits of a power of ten.
+_RAISED = str.maketrans(
+    "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
+)
+
+
+def power_of(highest: float, least: float) -> int:
+    """The power of ten of a column whose highest number is below `least`; of any other 0."""
+    return min(0, 3 * floor(log10(highest) / 3)) if 0 < highest < least else 0
+
+
+def in_power(title: str, power: int) -> str:
+    """The title of a column with the power of ten of its numbers."""
+    return f"{title} (10{str(power).translate(_RAISED)})" if power else title
+
+
 def tiny(value: float) -> str:
     """A small number with two significant digits: `5.3e\u22127`."""
     mantissa, power = f"{value:.1e}".split("e")

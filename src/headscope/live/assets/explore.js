@@ -162,15 +162,23 @@ export function mount(root, transport, about) {
   const changed = () => names.filter((_, at) => state.gates[at] !== 1);
   const pinnedName = () => names[state.pinned] ?? null;
   const fail = (words) => Object.assign(find(".failure"), { textContent: words, hidden: !words });
+  // Words at a mark, in the first place where they cover neither the numbers in words nor a key.
   function tip(mark, words) {
     const box = find(".tip");
     box.hidden = !mark;
     if (!mark) return;
     box.textContent = words;
-    const at = mark.getBoundingClientRect(), size = box.getBoundingClientRect();
-    const below = at.bottom + 8 + size.height < window.innerHeight;
-    box.style.left = `${Math.max(8, Math.min(at.left, document.documentElement.clientWidth - size.width - 8))}px`;
-    box.style.top = `${below ? at.bottom + 8 : Math.max(8, at.top - size.height - 8)}px`;
+    const at = mark.getBoundingClientRect(), { width, height } = box.getBoundingClientRect(), gap = 8;
+    const around = (mark.closest("svg") || mark).getBoundingClientRect();
+    const [wide, high] = [document.documentElement.clientWidth, window.innerHeight];
+    const left = clamp(at.left, [gap, Math.max(gap, wide - width - gap)]), top = clamp(at.top, [gap, Math.max(gap, high - height - gap)]);
+    const kept = all(".head-words, .reading, .legend, .rampbar").map((each) => each.getBoundingClientRect());
+    const place = [
+      [left, at.bottom + gap], [left, at.top - height - gap], [around.right + gap, top], [around.left - width - gap, top],
+    ].find(([x, y]) => x >= 0 && y >= 0 && x + width <= wide && y + height <= high && kept.every((other) => (
+      x + width <= other.left || x >= other.right || y + height <= other.top || y >= other.bottom)));
+    box.hidden = !place;
+    if (place) [box.style.left, box.style.top] = place.map((end) => `${end}px`);
   }
   on(window, "scroll", () => tip(null));
 
@@ -232,6 +240,7 @@ export function mount(root, transport, about) {
     });
     bar.firstChild.textContent = `${column.title}: 0${column.values.some((value) => value < 0) ? " or less" : ""}`;
     bar.lastChild.textContent = fixed(high);
+    find(".shown").textContent = `A cell is a head. Darker (in a dark scheme, lighter): higher ${column.title}.`;
     mark();
   }
   // Gates, the control and the pinned head, each by its own mark, and in the names of the cells.

@@ -3,7 +3,7 @@
 // colour or order is chosen.
 (() => {
   const { data, find, all, fixed, NONE } = headscope;
-  const STEPS = 16, ROUNDING = 1e-6, picker = find("#direction");
+  const STEPS = 16, picker = find("#direction");
 
   all(".head-table").forEach((box) => {
     const { heads, columns, parts, ranked, threshold, significant, classes, highs, span, shown } = data[box.id];
@@ -20,10 +20,8 @@
     const by = (index) => at(ranked, index) || 0;
     // A number as its column writes it: with so many decimals, times a factor.
     const write = (key, value) => {
-      const { digits, factor } = ways.get(key), scaled = value * factor, size = Math.abs(scaled);
-      const small = Math.abs(value) > ROUNDING * highs[key] && size < 0.5 * 10 ** -digits;
-      if (!small) return fixed(value === null ? null : scaled, digits);
-      return scaled.toExponential(1).replace(".0e", "e").replaceAll("-", "\u2212");
+      const { digits, factor } = ways.get(key);
+      return fixed(value === null ? null : value * factor, digits);
     };
     const said = (key, index) => write(key, at(key, index));
     const classOf = (index) => (classes.find(([, above]) => above === null || by(index) > above) || [""])[0];

@@ -8,7 +8,7 @@ const headscope = (() => {
   const all = (selector, root = document) => Array.from(root.querySelectorAll(selector));
   document.documentElement.classList.add("scripted");
 
-  const NONE = "\u2013";
+  const NONE = "\u2013", WIDE = 3;
   const fixed = (value, digits) => {
     if (value === null || value === undefined) return NONE;
     const text = value.toFixed(digits);
@@ -29,20 +29,24 @@ const headscope = (() => {
     const links = all("a.chip").filter((link) => link.hash === location.hash);
     [...all(`[data-head="${head}"]`), ...links].forEach((node) => node.classList.add("chosen-head"));
   }
-  function save(name, text) {
+  function save(name, content, type = "text/csv") {
     const link = document.createElement("a");
-    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    link.href = URL.createObjectURL(new Blob([content], { type }));
     link.download = name;
     link.click();
     URL.revokeObjectURL(link.href);
   }
-  // A folded part opens where the address names it.
-  function unfold() {
-    const part = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
-    const fold = part && find(":scope > details", part);
-    if (fold) fold.open = true;
+  // What the address names, a part or a head, is scrolled to; what it is folded in opens.
+  function go() {
+    mark();
+    const head = chosen(), named = location.hash.slice(1), own = head ? `[data-head="${head}"]` : `[id="${CSS.escape(named)}"]`;
+    const part = named && (find(own) || find(".chosen-head"));
+    if (!part) return;
+    const inside = find(":scope > details", part);
+    for (let fold = inside || part; fold; fold = fold.parentElement) if (fold.localName === "details") fold.open = true;
+    part.scrollIntoView({ block: head ? "center" : "start" });
   }
-  window.addEventListener("hashchange", () => { mark(); unfold(); });
+  window.addEventListener("hashchange", go);
   document.addEventListener("click", (event) => {
     const cell = event.target.closest && event.target.closest(".cell[data-head], tr[data-head]");
     if (!cell || !getSelection().isCollapsed) return;
@@ -66,7 +70,14 @@ const headscope = (() => {
     }
     setTimeout(() => { button.textContent = words; }, 1200);
   }));
-  // Tables of numbers sort by a click on a heading: first down, then up, then as they were.
+  // On a phone a row of a wide table is a list, and every cell has the name of its column.
+  all(".scroll > table:not(:has(svg))").forEach((table) => {
+    const names = all("thead th", table).map((heading) => heading.textContent);
+    if (names.length <= WIDE) return;
+    table.classList.add("wide");
+    all("tbody td", table).forEach((cell) => { cell.dataset.of = names[cell.cellIndex]; });
+  });
+  // Tables of numbers sort by the buttons in their headings: first down, then up, then as they were.
   all("table.values").forEach((table) => {
     const rows = Array.from(table.tBodies[0].rows), headings = all("thead th", table);
     if (rows.length < 3) return;
@@ -75,7 +86,14 @@ const headscope = (() => {
       const own = text(row, column).replace(/\s/g, "").replace("\u2212", "-").replace(/^[<>\u2264\u2265]/, "");
       return /^[-+]?\d+(\.\d+)?(e-?\d+)?%?$/.test(own) ? parseFloat(own) : null;
     };
-    headings.forEach((heading, column) => heading.addEventListener("click", () => {
+    headings.forEach((heading, column) => {
+      const button = document.createElement("button");
+      button.append(...heading.childNodes);
+      if (!button.textContent) button.setAttribute("aria-label", "Name");
+      heading.append(button);
+      button.addEventListener("click", () => sort(heading, column));
+    });
+    function sort(heading, column) {
       const turn = { descending: "ascending", ascending: null }[heading.getAttribute("aria-sort")];
       const next = turn === undefined ? "descending" : turn, sign = next === "ascending" ? 1 : -1;
       headings.forEach((other) => other.removeAttribute("aria-sort"));
@@ -87,7 +105,7 @@ const headscope = (() => {
         return sign * text(a, column).localeCompare(text(b, column));
       }) : rows;
       table.tBodies[0].replaceChildren(...sorted);
-    }));
+    }
   });
 
   // Cells of heads are named by their place; what is said of others is written once for all of them.
@@ -162,7 +180,6 @@ const headscope = (() => {
     const box = current.getBoundingClientRect();
     show(box.bottom < 0 || box.top > window.innerHeight ? null : current);
   }, { passive: true, capture: true });
-  mark();
-  unfold();
+  go();
   return { data, find, all, fixed, NONE, describers, partners, chosen, mark, save };
 })();

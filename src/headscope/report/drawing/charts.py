@@ -131,10 +131,12 @@ def draw_lines(identifier: str, block: Lines) -> Drawn:
     """
     series = [each for each in block.series if each.points]
     without = [each.name for each in block.series if not each.points]
+    compared = [f"{name} ({number(value)})" for name, value in block.references]
     words = caption(
         block.title,
         block.note,
         f"Bands are {block.band}." if any(each.band for each in block.series) else None,
+        f"Dashed: {enumeration(compared)}." if compared else None,
         f"Not run: {', '.join(without)}." if without else None,
     )
     if not series:
@@ -147,6 +149,7 @@ def line_chart(block: Lines, series: Sequence[Series], marks: Sequence[str]) -> 
     """Axes around the points of these series, their lines and bands, and a key of several."""
     points = [point for each in series for point in each.points]
     ends = [(x, end) for each in series for x, *both in each.band for end in both]
+    ends += [(points[0][0], value) for _, value in block.references]
     finite = [
         [value for value in axis if isfinite(value)] for axis in zip(*points, *ends, strict=True)
     ]
@@ -166,6 +169,9 @@ def line_chart(block: Lines, series: Sequence[Series], marks: Sequence[str]) -> 
         f"{each.name}: {', '.join(f'{y:.4g} at {x:.4g}' for x, y in each.points[:12])}"
         for each in series
     )
+    for name, value in block.references:
+        lines.append(tag("path", d=f"M0 {1000 - _thousand(up, value)}H1000", class_="reference"))
+        spots.append(tag("span", name, class_="referred", style=var_style(y=up.share(value))))
     title = f"{block.title}: {said}."
     chart = _plot(title, [bands, lines], spots, across, up, block.x, block.y)
     return join(chart, _key(series, shapes, marks) if len(series) > 1 else None)

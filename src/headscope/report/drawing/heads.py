@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import floor, isfinite, log10
+from math import isfinite
 
 from headscope.report.drawing.maps import head_axes
 from headscope.report.html import Child, Html, join, tag
@@ -22,7 +22,7 @@ from headscope.report.parts import (
     var_style,
 )
 from headscope.shown.blocks import Column, HeadPlace, HeadSets, HeadTable
-from headscope.shown.words import count, fixed, interval, number, tiny
+from headscope.shown.words import count, fixed, in_power, interval, number, power_of
 
 #: Rows of a ranking that stand open.
 ROWS = 12
@@ -30,12 +30,6 @@ ROWS = 12
 SETS = 6
 #: Digits of the numbers that a page holds for its scripts; the run folder holds them in full.
 DIGITS = 6
-#: Numbers that are a smaller share of the highest one are 0 but for rounding.
-ROUNDING = 1e-6
-#: Digits of a power of ten.
-RAISED = str.maketrans(
-    "-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079"
-)
 #: Of more layers the table of layers is set small.
 MANY_LAYERS = 12
 
@@ -44,21 +38,14 @@ Numbers = Mapping[str, Sequence[float | None]]
 
 @dataclass(frozen=True)
 class Written:
-    """How numbers of a column are written: with so many decimals, times a factor in its title.
-
-    What the decimals would show as 0 has a power of ten, if it is above `least`.
-    """
+    """How numbers of a column are written: with so many decimals, times a factor in its title."""
 
     title: str
     digits: int
     factor: float = 1.0
-    least: float = 0.0
 
     def __call__(self, value: float | None) -> str:
-        scaled = (value or 0.0) * self.factor
-        if self.least < abs(value or 0.0) and abs(scaled) < 0.5 * 10.0**-self.digits:
-            return tiny(scaled)
-        return fixed(None if value is None else scaled, self.digits)
+        return fixed(None if value is None else value * self.factor, self.digits)
 
     def between(self, low: float | None, high: float | None) -> str:
         return interval(self(low), self(high))
@@ -71,12 +58,9 @@ def written(block: HeadTable) -> dict[str, Written]:
     """
     columns = {}
     for column in block.columns:
-        high = _high(block, column.key)
-        power = 3 * floor(log10(high) / 3)
-        columns[column.key] = Written(column.title, column.digits, least=ROUNDING * high)
-        if high < 10.0 ** (1 - column.digits) and power < 0:
-            title = f"{column.title} (10{str(power).translate(RAISED)})"
-            columns[column.key] = Written(title, 3, 10.0**-power, ROUNDING * high)
+        power = power_of(highest(block, column.key), 10.0 ** (1 - column.digits))
+        title, digits = in_power(column.title, power), 3 if power else column.digits
+        columns[column.key] = Written(title, digits, 10.0**-power)
     return columns
 
 
@@ -98,7 +82,7 @@ def draw_head_table(identifier: str, block: HeadTable) -> Drawn:
         "threshold": block.threshold,
         "significant": block.significant,
         "classes": block.classes,
-        "highs": {key: _high(block, key) for key in writes},
+        "highs": {key: highest(block, key) for key in writes},
         "span": _span(block),
         "shown": ROWS,
     }
@@ -113,7 +97,7 @@ def _shades(block: HeadTable) -> list[Column]:
 
 def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -> Html:
     first, shades, dots = block.columns[0].key, _shades(block), block.dots(next(iter(block.parts)))
-    high = _high(block, first)
+    high = highest(block, first)
     known = [None if value is None else max(0.0, value) for value in values[first]]
     cells = [
         Cell(layer, head, ramp_class(known[at], high), marked=dots[at])
@@ -160,7 +144,7 @@ def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str
 
 def _profile(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -> Html:
     first, dots = block.columns[0].key, block.dots(next(iter(block.parts)))
-    high = _high(block, first)
+    high = highest(block, first)
     header = ["Layer", "", "Mean", "Highest"]
     if block.threshold is not None:
         header.append(f"> {fixed(block.threshold, 2)}")
@@ -275,7 +259,7 @@ def _known(value: float | None) -> float | None:
     return None if value is None or not isfinite(value) else float(f"{value:.{DIGITS}g}")
 
 
-def _high(block: HeadTable, key: str) -> float:
+def highest(block: HeadTable, key: str) -> float:
     """The end of the colours: of the first column, and of what is compared with it, one for all."""
     first = block.columns[0].key
     if key in (first, "low", "high", "chance", "above_chance"):

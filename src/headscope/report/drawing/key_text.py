@@ -19,7 +19,7 @@ DIGITS = 5
 #: The most numbers a page holds; beyond that it lets single heads go, lowest first.
 NUMBERS = 300_000
 #: From this step of the ramp on, text on it takes the colour of the paper.
-DEEP = 10
+DEEP = 11
 
 
 def draw_key_text(identifier: str, block: KeyText) -> Drawn:

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 from headscope.report.html import Child, Html, tag
 from headscope.report.parts import Drawn, bdi, caption, figure, folded, scroll, table
-from headscope.shown.blocks import Cell, Row, Table
-from headscope.shown.words import between, count, fixed, signed
+from headscope.shown.blocks import Cell, Row, Table, in_powers
+from headscope.shown.words import between, count, signed
 
 Write: TypeAlias = Callable[[Cell], Child]
 
@@ -26,6 +26,7 @@ NARROW = 6
 
 def draw_table(identifier: str, block: Table) -> Drawn:
     """A table with the words that say what stands in it and what it is compared with."""
+    block = in_powers(block)
     stacked = len(block.columns) > FLAT
     columns: list[Child] = [bdi(column) for column in block.columns]
     said = _worded(block)
@@ -55,17 +56,10 @@ def draw_table(identifier: str, block: Table) -> Drawn:
     return Drawn(figure(identifier, words, *parts, class_=across))
 
 
-def _words(value: float | str, digits: int) -> Child:
-    """A number with its digits, a whole one without, or a word."""
-    if isinstance(value, str):
-        return bdi(value)
-    return fixed(value, 0 if isinstance(value, int) else digits)
-
-
 def _ours(cell: Cell) -> Child:
     if cell.value is None:
         return tag("i", cell.why, class_="none") if cell.why else "\u2013"
-    words = _words(cell.value, cell.digits)
+    words = bdi(cell.words)
     if cell.link and below(cell.link):
         return tag("a", words, href=f"./{quote(cell.link)}")
     return [words, f"\u00a0{cell.unit}"] if cell.unit else words
@@ -124,7 +118,7 @@ def _interval(cell: Cell) -> Child:
 
 
 def _theirs(cell: Cell) -> Child:
-    return "" if cell.published is None else _words(cell.published, cell.digits)
+    return bdi(Cell(cell.published, digits=cell.digits).words)
 
 
 def _difference(cell: Cell) -> Child:
@@ -137,15 +131,8 @@ def _worded(block: Table) -> set[int]:
         at
         for at in range(1, len(block.columns) + 1)
         if any(isinstance(row.cells[at - 1].value, str) for row in block.rows)
-        and not any(_numeric(row.cells[at - 1].value) for row in block.rows)
+        and not any(isinstance(row.cells[at - 1].value, (int, float)) for row in block.rows)
     }
-
-
-def _numeric(value: float | str | None) -> bool:
-    """Whether a cell holds a number, or a bound of one such as `< 0.001`."""
-    if isinstance(value, str):
-        return value.startswith(("< ", "> ", "\u2264 ", "\u2265 "))
-    return value is not None
 
 
 def _source(block: Table) -> list[Child]:
