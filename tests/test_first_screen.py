@@ -47,14 +47,18 @@ MEASURE = """() => {
   const drawn = ".chart, .bars, svg.matrix, .histograms, .arcs, .key-text";
   const figures = [...document.querySelectorAll("main figure")];
   const figure = figures.find((each) => each.querySelector(drawn) && each.offsetHeight);
-  const finding = document.querySelector("#summary .finding"), words = finding.cloneNode(true);
-  words.querySelectorAll("code, .unseen").forEach((node) => node.remove());
+  const finding = document.querySelector("#summary .finding");
+  // A warning stands before the verdict and is none of its words.
+  const words = (without) => [...finding.children].map((part) => {
+    const own = part.cloneNode(true);
+    own.querySelectorAll(without).forEach((node) => node.remove());
+    return part.matches(`.warning, ${without}`) ? "" : own.textContent;
+  }).join(" ");
   const sections = [...document.querySelectorAll("main > section")];
   const last = sections.filter(({ id }) => id === "method" || id === "provenance");
   return {
     figure: box(figure), finding: box(finding),
-    words: finding.innerText,
-    numbers: [...words.children].map((node) => node.textContent).join(" "),
+    words: words(".unseen"), numbers: words(".unseen, code"),
     cut, wide: document.documentElement.scrollWidth,
     last: sections.slice(-last.length).map(({ id }) => id),
     open: last.filter((each) => !each.querySelector(":scope > details:not([open])")).length,
