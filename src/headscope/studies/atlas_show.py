@@ -79,7 +79,7 @@ def _examples(result: AtlasResult) -> str:
         sum(getattr(read, name) for read in result.data.values())
         for name in ("found_on", "verified_on")
     )
-    return f"{count(scored, 'sentence pair')} (scores) and {count(checked, 'other')} (removal)"
+    return f"{count(scored, 'sentence pair')} scored and {count(checked, 'other')} translated"
 
 
 def _cautions(result: AtlasResult) -> Iterator[str]:

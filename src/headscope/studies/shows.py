@@ -175,8 +175,8 @@ def spread(heads: Sequence[ScoredHead], examples: str) -> str:
     if not halves:
         return "These scores carry no interval."
     return (
-        f"95\u00a0% intervals: \u00b1{number(median(halves))} (median of the {len(best)} highest "
-        f"heads), over {examples}."
+        f"95\u00a0% intervals of the highest heads: \u00b1{number(median(halves))} (median), over "
+        f"{examples}."
     )
 
 

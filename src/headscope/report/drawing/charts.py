@@ -348,7 +348,9 @@ def draw_forest(identifier: str, block: Forest) -> Drawn:
     words = caption(
         block.title,
         block.note,
-        f"{block.x}, with 95\u00a0% intervals.",
+        f"{block.x}, with 95\u00a0% intervals."
+        if any(gap.low is not None for gap in gaps)
+        else f"{block.x}.",
         "Strokes: minus each single draw; p over draws."
         if any(gap.draws for gap in gaps)
         else None,

@@ -151,7 +151,7 @@ def _show(result: PatchingResult, run: Path) -> Shown:
     above = {name: significant(heads) for name, heads in parts.items()}
     found = enumeration([f"{len(own)} for the {name}" for name, own in above.items()])
     weak = [name for name, heads in parts.items() if candidates(heads, pairs)]
-    only = f"; those for the {enumeration(weak)} are candidates" if weak else ""
+    only = f"; candidates for the {enumeration(weak)}" if weak else ""
     best = [(name, max(heads, key=by_rank)) for name, heads in parts.items()]
     most = [f"{head.place} ({number(by_rank(head))}) for the {name}" for name, head in best]
     return Shown(

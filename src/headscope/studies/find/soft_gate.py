@@ -462,9 +462,9 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
     statistic = "accuracy" if len(answered) > 1 else "nll"
     if len(answered) == 1 and level and level.change:
         moves = [
-            f"The same share of questions, {own.number(level)}, is answered under all conditions; "
-            f"a difference below {fixed(own.shown(level.change).high, own.digits)} {own.points} "
-            "would not be seen."
+            f"{own.number(level)} of questions are answered under all conditions; a difference "
+            f"below {fixed(own.shown(level.change).high, own.digits)}\u00a0{own.points} would not "
+            "be seen."
         ]
     else:
         lead = f"With the trained gates of {count(main.k, 'head')}"

@@ -280,10 +280,10 @@ def alignment_finding(result: TranslationScores, by: str) -> list[str]:
     ranked = sorted(result.heads, key=lambda head: head.rank or 0)
     above = [head for head in ranked if (head.number(by) or 0.0) > result.threshold]
     score = "TS \u2212 chance" if by == "above_chance" else "TS"
+    many = f"{len(above)} of {count(len(ranked), 'head')}" if above else "No head"
     answer = (
-        f"{len(above)} of {count(len(ranked), 'head')} {'is' if len(above) == 1 else 'are'} token "
-        f"alignment {'head' if len(above) == 1 else 'heads'}: {score} above "
-        f"{fixed(result.threshold, 2)}."
+        f"{many} {'is a' if len(above) < 2 else 'are'} token alignment "
+        f"{'head' if len(above) < 2 else 'heads'}: {score} above {fixed(result.threshold, 2)}."
     )
     best = ranked[0]
     where = f"; they lie in layers {ranges(h.layer for h in above)}" if above else ""
