@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from struct import unpack
 from typing import Any
@@ -565,7 +566,9 @@ def test_figures_and_tables_have_words_for_those_who_do_not_see_them(
 
 
 def test_an_experiment_prints_in_two_columns(browser: Any, tmp_path: Path) -> None:
-    figures = [paper_run_helpers.single_bars(), paper_run_helpers.lines()]
+    # The first figure stands beside the answer.
+    first = replace(paper_run_helpers.single_bars(), title="First")
+    figures = [first, paper_run_helpers.single_bars(), paper_run_helpers.lines()]
     long = paper_run_helpers.accuracy_table(36)
     one = paper_run_helpers.experiment("e", "Table 1", tables=[long], figures=figures)
     report = write_report(paper_run_helpers.write_paper(tmp_path / "run", experiments=[one]))

@@ -126,7 +126,10 @@ def _block(block: Block, width: int) -> list[str]:
         case Sentences():
             return _sentences(block, width)
         case HeadMaps():
-            return [f"{block.title} ({block.scale}), the highest", *_aligned(_highest(block))]
+            return [
+                f"{block.title} ({block.scale}), the highest",
+                *_aligned(_highest(block), width),
+            ]
         case Histograms():
             return [f"{block.title}: see the report"]
         case HeadSentences() | KeyText():  # to be looked at, with a pointer
@@ -310,7 +313,7 @@ def _aligned(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     ]
     lines = []
     for row in rows:
-        cells = [textwrap.wrap(cell, size, break_long_words=False) or [""]
+        cells = [textwrap.wrap(cell, max(1, size), break_long_words=False) or [""]
                  for cell, size in zip(row, widths, strict=True)]  # fmt: skip
         for parts in zip_longest(*cells, fillvalue=""):
             padded = (

@@ -33,7 +33,7 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
     k = evidence.main.k
     ranked = sorted(result.heads, key=lambda head: (head.rank or 0, -(head.number(by) or 0.0)))
     best = HeadSets(f"The {k} best heads", {"best": places(head.place for head in ranked[:k])})
-    removal = effect(evidence, "chrf")
+    removal = effect(evidence, "chrf") if evidence.level("chrf") else None
     missing = NotMeasured("chrF++", "it has not been computed for this run")
     sections = [
         Section("Heads", [best]),

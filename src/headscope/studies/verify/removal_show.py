@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from headscope.evidence.blocks import (
+    bars,
     beyond,
     by_part,
     dose_lines,
@@ -23,6 +24,7 @@ from headscope.results.atlas import AtlasResult
 from headscope.results.removal import RemovalDetails, RemovalResult, Tokens
 from headscope.shown.blocks import (
     METHOD,
+    Bars,
     Block,
     Forest,
     HeadSets,
@@ -92,8 +94,9 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
     )
 
 
-def effect(evidence: Evidence, statistic: str) -> Forest | None:
-    """The difference from every control in the main condition, by direction."""
+def effect(evidence: Evidence, statistic: str) -> Forest | Bars:
+    """The difference from every control in the main condition, by direction; where there are none,
+    the statistic itself."""
     words = evidence.statistics[statistic].words
     note = (
         "Directions share heads and subjects, so they are no independent tests"
@@ -101,7 +104,8 @@ def effect(evidence: Evidence, statistic: str) -> Forest | None:
         else ""
     )
     rows = by_part(evidence, statistic, evidence.main)
-    return forest(evidence, rows, f"{words}: selected minus random heads", note)
+    differences = forest(evidence, rows, f"{words}: selected minus random heads", note)
+    return differences or bars(evidence, statistic, evidence.main, words, note)
 
 
 Concluded = TypeVar("Concluded", AtlasResult, RemovalResult)
