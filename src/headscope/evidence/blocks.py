@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf, isnan
 from typing import NamedTuple
@@ -31,7 +32,16 @@ from headscope.shown.blocks import (
     Table,
     p_cell,
 )
-from headscope.shown.words import arrow, between, confidence, count, enumeration, p_value, signed
+from headscope.shown.words import (
+    arrow,
+    between,
+    confidence,
+    count,
+    enumeration,
+    p_value,
+    sentence_of,
+    signed,
+)
 
 #: What p over draws may be at most.
 LEVEL = 0.05
@@ -172,7 +182,10 @@ def uncertainty(
     test, _ = beside_random(evidence.against(statistic, condition))
     if test is None:
         return f"Intervals are over {examples}; there is no p over draws.", ""
-    return f"Intervals are over {examples}; {draws_words(test.draws)}.", draws_remedy(test.draws)
+    over = (
+        f"Intervals are over {examples}" if test.difference.bounded else f"{examples}, no interval"
+    )
+    return f"{over}; {draws_words(test.draws)}.", draws_remedy(test.draws)
 
 
 def draws_words(draws: int) -> str:
@@ -230,6 +243,29 @@ def moved(
     if own.unit not in ("", SHARE):
         words += f" {own.unit}"
     return [f"{lead or f'With {condition.named()}'}, {own.words} {words}."]
+
+
+def unmoved(evidence: Evidence, statistic: str, examples: str = "output") -> str:
+    """A statistic that no condition changes in any part, in a sentence; empty where one does."""
+    rows = [row for row in evidence.levels if row.statistic == statistic]
+    if len({row.value for row in rows}) != 1:
+        return ""
+    own, row = evidence.statistics[statistic], max(rows, key=lambda row: row.examples)
+    words, many = f"{own.words[:1].upper()}{own.words[1:]}", count(row.examples, examples)
+    if own.unit != SHARE:
+        return f"{words}: {own.number(row)} in every condition ({many})."
+    side, bound = ("lower", row.low) if row.value == 1 else ("upper", row.high)
+    end = "" if isnan(bound) else f"; 95\u00a0% {side} bound {own.number(bound)}"
+    return f"{words}: {round(row.value * row.examples)} of {many} in every condition{end}."
+
+
+def in_cases(words: Sequence[str], case: str) -> str:
+    """In how many of many cases each verdict holds, in a sentence; without the remedies."""
+    counts = Counter(each.partition(":")[0] for each in words)
+    if len(counts) == 1:
+        return sentence_of(words[0])
+    first, *others = (f"{each} in {many}" for each, many in counts.items())
+    return sentence_of("; ".join([f"{first} of {count(len(words), case)}", *others]))
 
 
 # ---- tables ------------------------------------------------------------------------------------
@@ -502,8 +538,7 @@ def bars_of(
     statistic: Statistic, groups: dict[str, dict[str, Bar]], title: str, note: str = ""
 ) -> Bars:
     """Bars of scores by group and series; no series that is known in no group."""
-    low, high = (0.0, 1.0) if statistic.unit == SHARE else statistic.bounds or (-inf, inf)
-    ends = statistic.factor * low, statistic.factor * high
+    ends = [statistic.factor * end for end in statistic.limits]
     shown = {
         name: {series: statistic.shown(bar.score) for series, bar in named.items()}
         for name, named in groups.items()
@@ -558,7 +593,8 @@ def dose_lines(evidence: Evidence, statistic: str, part: str | None = None) -> I
         return
 
     def point(at: float, value: float, low: float, high: float) -> tuple[float, ...]:
-        return at, *(own.factor * each for each in (value, low, high))
+        least, most = own.limits
+        return at, *(own.factor * min(most, max(least, each)) for each in (value, low, high))
 
     for axis, fixed_, start, x in (("k", "gate", 0.0, "heads"), ("gate", "k", 1.0, "strength")):
         for value in dict.fromkeys(getattr(each, fixed_) for each in known):

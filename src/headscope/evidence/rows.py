@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import zip_longest
-from math import isnan
+from math import inf, isnan
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from headscope.ablations import gives
@@ -136,6 +136,11 @@ class Statistic:
     def sign(self) -> int:
         """What a change is multiplied by, so that harm is above zero."""
         return -1 if self.better == "higher" else 1
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        """The lowest and the highest that it can be."""
+        return (0.0, 1.0) if self.unit == SHARE else self.bounds or (-inf, inf)
 
     @property
     def factor(self) -> float:

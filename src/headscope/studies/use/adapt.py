@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.blocks import dose_lines
+from headscope.evidence.blocks import dose_lines, unmoved
 from headscope.evidence.rows import WHOLE
 from headscope.heads import Gate, about_rank
 from headscope.heads.adaptation import Adaptation
+from headscope.measure.intervals import wilson_interval
 from headscope.progress import Progress
-from headscope.results.adapt import AdaptedModel, AdaptedOutput
+from headscope.results.adapt import AdaptedModel, AdaptedOutput, AppliedGate
 from headscope.results.common import Ranking
 from headscope.results.writing import Steering
 from headscope.runs import decode, encode
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import (
+    Bars,
     Cell,
     HeadSets,
-    Row,
     Section,
     Shown,
     Table,
-    Text,
     p_cell,
     table_of,
 )
-from headscope.shown.words import count, enumeration, percent
+from headscope.shown.words import count, enumeration
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, named_places
 from headscope.studies.study import Study
@@ -52,7 +51,7 @@ from headscope.studies.use.prompts import (
     written,
 )
 from headscope.studies.use.steering import COMMAND, Steer, steer
-from headscope.studies.verify.writing import in_words, writing_shown
+from headscope.studies.verify.writing import in_words, shown_outputs, writing_shown
 
 if TYPE_CHECKING:
     from headscope.runs import Run
@@ -60,9 +59,8 @@ if TYPE_CHECKING:
 
 #: New tokens of an output where nobody says.
 NEW_TOKENS = 128
-#: Rows that the result itself holds, those of a page, and of a terminal; all are in
-#: `outputs.jsonl`.
-SHOWN, ON_PAGE, BRIEF = 10, 60, 3
+#: Rows that the result itself holds, and those of a page; all are in `outputs.jsonl`.
+SHOWN, ON_PAGE = 10, 60
 #: Fewer prompts than this are few.
 FEW = 30
 
@@ -181,93 +179,102 @@ def use_adapt(
 
 
 def _show_adapted(result: AdaptedModel, run: Path) -> Shown:
-    gate = result.gate
-    share = percent(result.changed / result.prompts) if result.changed and result.prompts else ""
-    finding = [
-        f"{result.changed} of {count(result.prompts, 'output')}{share and f' ({share})'} differ "
-        "from those of the original model."
-        if result.changed is not None
-        else f"{count(result.prompts, 'output')} written; the original model wrote none."
-    ]
-    queries = "the queries of " if gate.on == "query" else ""
-    several = f"{count(gate.different, 'gate')}, one a prompt; " if gate.different else ""
-    applied = (
-        f"{gate.name}: {several}{queries}{gate.heads} of {count(gate.of, 'head')} are multiplied, "
-        f"{gate.removed} of them removed (by 0)"
+    """How many outputs differ and are empty, outputs side by side, and what was applied."""
+    gate, prompts = result.gate, result.prompts
+    if result.changed is None:
+        finding = f"{count(prompts, 'output')} written; the original model wrote none."
+    else:
+        many = f"all {prompts}" if result.changed == prompts else f"{result.changed} of {prompts}"
+        finding = f"Outputs that differ from those of the original model: {many}."
+    outputs = sorted(_read(run / "outputs.jsonl"), key=lambda output: not output.changed)
+    few = f"Few prompts ({prompts}): other prompts may change more or less."
+    note = (
+        f"{min(ON_PAGE, prompts)} of {count(prompts, 'output')}, those that differ first; all are "
+        "in outputs.jsonl of the run folder"
     )
-    if gate.feed_forward:
-        applied += f"; so are {count(gate.feed_forward, 'feed-forward part')}"
-    before = "" if result.empty_as_is is None else f" (original {result.empty_as_is})"
-    finding += [f"{applied}.", f"Empty outputs: {result.empty}{before}."]
-    cautions = []
-    if result.prompts < FEW:
-        cautions.append(f"Few prompts ({result.prompts}): other prompts may change more or less.")
-    outputs = _first_outputs(run / "outputs.jsonl")
+    texts = shown_outputs(list(map(_texts, outputs[:ON_PAGE])), note)
     return Shown(
         "An adapted model",
         "How do the outputs change under the gate?",
-        finding,
+        [finding, f"{_applied(gate)}."],
         "Greedy decoding, one output a prompt. That outputs differ does not say which are better.",
         "" if result.changed is not None else "--compare",
-        cautions,
+        [few] if prompts < FEW else [],
         [
             *model_facts(result.model_name, gate.of),
+            ("gate", gate.name),
             ("tokens of an output, at most", str(result.max_new_tokens)),
         ],
         [
-            Section("First outputs", list(map(_brief, outputs[:BRIEF])), brief=True),
-            Section("Outputs", [_outputs(outputs, result.prompts)]),
+            Section("Outputs", texts[:-1], brief=True),
+            Section("All outputs", texts[-1:]),
             *factors_section(result.model, gate.applied),
         ],
+        _shares(result, outputs),
     )
 
 
-def _brief(output: AdaptedOutput) -> Text:
-    given = output.prompt if isinstance(output.prompt, str) else output.prompt[-1]["content"]
-    texts = {"prompt": given, "original": output.text_as_is, "adapted": output.text}
-    made = ((name, _line(text)) for name, text in texts.items() if text is not None)
-    return Text(f"Prompt {output.id}", tuple(made))
+def _applied(gate: AppliedGate) -> str:
+    """How many heads a gate changes, and how."""
+    what = f"{count(gate.different, 'gate')}, one a prompt: " if gate.different else ""
+    what += "queries of " if gate.on == "query" else ""
+    how = "removed" if 0 < gate.heads == gate.removed else "scaled"
+    how += f", {gate.removed} of them removed" if 0 < gate.removed < gate.heads else ""
+    parts = f"{count(gate.feed_forward, 'feed-forward part')} scaled" if gate.feed_forward else ""
+    words = "; ".join(filter(None, [f"{gate.heads} of {count(gate.of, 'head')} {how}", parts]))
+    return f"{what}{words}"
 
 
-def _line(text: str, width: int = 88) -> str:
-    return textwrap.shorten(text, width, placeholder="\u2026")
-
-
-def _outputs(outputs: Sequence[AdaptedOutput], prompts: int) -> Table:
-    compared = any(output.text_as_is is not None for output in outputs)
-    referenced = any(output.reference is not None for output in outputs)
-    gated = any(output.heads is not None for output in outputs)
-    rows = []
-    for output in outputs:
-        texts = [output.prompt_text, *([output.text_as_is] if compared else []), output.text]
-        texts += [output.reference] if referenced else []
-        texts += ["yes" if output.changed else "no"] if compared else []
-        factors = (output.heads or {}).items()
-        texts += [", ".join(f"{head} \u00d7 {of:g}" for head, of in factors)] if gated else []
-        rows.append(Row(output.id, tuple(map(Cell, texts))))
-    columns = ("prompt", *(["original"] if compared else []), "adapted")
-    columns += (*(["reference"] if referenced else []), *(["differs"] if compared else []))
-    columns += ("heads",) if gated else ()
-    note = (
-        f"{len(rows)} of {count(prompts, 'output')}, those that differ first; all are in "
-        "outputs.jsonl of the run folder"
+def _shares(result: AdaptedModel, outputs: Sequence[AdaptedOutput]) -> Bars | None:
+    """How many outputs equal the reference and the original ones and are empty, before and after;
+    None where none does."""
+    prompts, compared = result.prompts, result.changed is not None
+    known = [(each, each.reference.strip()) for each in outputs if each.reference is not None]
+    counts = {
+        "equal to the reference": (
+            sum((output.text_as_is or "").strip() == reference for output, reference in known),
+            sum(output.text.strip() == reference for output, reference in known),
+            len(known),
+        ),
+        "equal to the original": (prompts, prompts - (result.changed or 0), prompts * compared),
+        "empty": (result.empty_as_is or 0, result.empty, prompts),
+    }
+    none = [name for name, (*hits, of) in counts.items() if of and not any(hits)]
+    ends = {
+        name: [(hit / of, *(wilson_interval(hit, of) if of > 1 else (None, None)))
+               for hit in hits[not compared :]]
+        for name, (*hits, of) in counts.items()
+        if of and any(hits)
+    }  # fmt: skip
+    values, low, high = (
+        tuple(tuple(share[at] and 100 * share[at] for share in own) for own in ends.values())
+        for at in range(3)
     )
-    return Table("Outputs", columns, tuple(rows), note=note)
+    return Bars(
+        "Outputs before and after", tuple(ends), ("original", "adapted")[not compared :], values,
+        "% of outputs", low, high, start=0.0, end=100.0,
+        note=f"No output is {' or '.join(none)}" if none else "",
+    ) if ends else None  # fmt: skip
 
 
-def _first_outputs(path: Path) -> list[AdaptedOutput]:
-    """The first outputs that differ from the original model's and, if room is left, others."""
-    changed: list[AdaptedOutput] = []
-    same: list[AdaptedOutput] = []
+def _texts(output: AdaptedOutput) -> tuple[str, dict[str, str]]:
+    factors = (output.heads or {}).items()
+    texts = {
+        "prompt": output.prompt_text,
+        "original": output.text_as_is,
+        "adapted": output.text,
+        "reference": output.reference,
+        "heads": ", ".join(f"{head} \u00d7 {of:g}" for head, of in factors) or None,
+    }
+    return f"Prompt {output.id}", {name: text for name, text in texts.items() if text is not None}
+
+
+def _read(path: Path) -> Iterator[AdaptedOutput]:
     for line, row in read_rows(path):
         try:
-            output: AdaptedOutput = decode(AdaptedOutput, row)
+            yield decode(AdaptedOutput, row)
         except (KeyError, ValueError) as error:
             raise damaged_line(path, line) from error
-        kept = changed if output.changed else same
-        if len(kept) < ON_PAGE:
-            kept.append(output)
-    return [*changed, *same][:ON_PAGE]
 
 
 def asked(
@@ -320,8 +327,10 @@ def show_steered(result: Steering, run: Path) -> Shown:
     """Answers in another language under every factor, with tests, charts, heads and answers."""
     details, found = result.details, result.evidence
     sets = {code: named_places(heads) for code, heads in details.heads.items()}
-    lines = [line for name in found.statistics for line in dose_lines(found, name)]
-    lead = "At 1 the model is the original one. The identifier errs on short texts."
+    doses = [
+        lines for name in found.statistics if not unmoved(found, name)
+        for lines in dose_lines(found, name)
+    ]  # fmt: skip
     return writing_shown(
         result,
         run,
@@ -329,28 +338,31 @@ def show_steered(result: Steering, run: Path) -> Shown:
         "Are fewer answers in another language than asked for if a language's heads are scaled?",
         ["off_target", "chrf"],
         ["empty"],
-        _finding(result),
+        HeadSets("Heads of each language", sets),
+        "The heads of the language that is asked for are multiplied by a factor (1: the original "
+        "model), and as many random heads alike. The identifier of languages errs on short texts.",
         [
-            *([Section("By factor", lines, lead)] if lines else []),
-            Section("The heads", [HeadSets("Heads of each language", sets), *_changes(result)]),
+            *([Section("By factor", doses)] if doses else []),
             *(factors_section(result.model, details.gate.applied) if details.gate else []),
         ],
-        [("identified by", details.identifier)] if details.identifier else [],
+        _changes(result),
+        [
+            ("identified by", details.identifier or ""),
+            *([("on the model throughout", _without_gate(result))] if details.gate else []),
+        ],
     )
 
 
-def _finding(result: Steering) -> list[str]:
-    """What the gate that is on the model throughout does by itself."""
-    if (gate := result.details.gate) is None:
-        return []
-    own = result.evidence.statistics.get("off_target")
+def _without_gate(result: Steering) -> str:
+    """The gate that is on the model throughout, and what the model does without it."""
+    gate, own = result.details.gate, result.evidence.statistics.get("off_target")
     without = [
         f"{own.number(scores['off_target'])} in {code}"
         for code, scores in result.details.without_gate.items()
         if own is not None and "off_target" in scores and code != WHOLE
     ]
-    words = f"{gate.name} is on the model throughout ({gate.heads} heads changed)"
-    return [f"{words}{'; without it ' if without else ''}{enumeration(without)}."]
+    words = f"{gate.name} ({count(gate.heads, 'head')})" if gate else ""
+    return words + (f"; off target without it: {enumeration(without)}" if without else "")
 
 
 def _changes(result: Steering) -> list[Table]:

@@ -12,6 +12,7 @@ from headscope.data.documents import LONGEST, Document, DocumentFile
 from headscope.data.languages import is_known
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
+from headscope.evidence.blocks import draws_remedy, draws_words
 from headscope.evidence.rows import Condition, Evidence
 from headscope.progress import Progress
 from headscope.results.common import Leakage
@@ -174,14 +175,14 @@ def measured(
     return texts, text_evidence(planned, texts, removal.seed, progress)
 
 
-def documents_words(found: Evidence) -> str:
-    """How many documents there are in a language, and that languages are judged one by one."""
+def text_uncertainty(found: Evidence) -> tuple[str, str]:
+    """How many documents a language and random sets there are, and what would help."""
     sizes = [level.examples for part in found.parts if (level := found.level("nll", None, part))]
     fewest, most = min(sizes), max(sizes)
-    return (
-        f"{count(most, 'document') if fewest == most else f'{fewest} to {most} documents'} a "
-        f"language{', each language by itself' if len(sizes) > 1 else ''}"
-    )
+    documents = count(most, "document") if fewest == most else f"{fewest} to {most} documents"
+    over = "Each language by itself," if len(sizes) > 1 else "Intervals are over"
+    draws = min((test.draws for test in found.tests if test.statistic == "nll"), default=0)
+    return f"{over} {documents}; {draws_words(draws)}.", draws_remedy(draws)
 
 
 def few_documents(data: Mapping[str, Mapping[str, Any]]) -> list[str]:

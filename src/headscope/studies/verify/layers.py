@@ -6,16 +6,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 from headscope.errors import InputError
-from headscope.estimates import Estimate
+from headscope.estimates import Draws, Estimate
 from headscope.evidence.blocks import (
-    clear,
-    draws_remedy,
-    draws_words,
     few_sets,
+    in_cases,
     parts_table,
     verdict,
     verdicts,
@@ -30,21 +27,21 @@ from headscope.results.language_texts import LayerDetails, Profile, TextWithoutL
 from headscope.runs import Run
 from headscope.runs.reading import result_of
 from headscope.settings import UNSIGNED, Option, Settings
-from headscope.shown.blocks import Cell, Lines, Row, Section, Series, Shown, Table, grid
-from headscope.shown.words import confidence, enumeration, signed
+from headscope.shown.blocks import Block, Cell, Lines, Section, Series, Shown, grid, method_section
+from headscope.shown.words import enumeration, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import layer_labels
 from headscope.studies.study import Study
 from headscope.studies.verify.language_texts import (
     about_documents,
-    documents_words,
     few_documents,
     level_rows,
     measured,
     read_rows,
     set_apart,
     text_facts,
+    text_uncertainty,
 )
 from headscope.verify.languages.conditions import (
     LAYER,
@@ -172,135 +169,108 @@ DRAWN = 8
 
 def _show(result: TextWithoutLayers, run: Path) -> Shown:
     """The change of loss by layer, where important heads lie, and every number."""
-    found = result.evidence
-    control = _control(found)
-    tests = [test for test in found.tests if (test.statistic, test.control) == ("nll", control)]
-    draws = min((test.draws for test in tests), default=0)
-    words = found.controls[control].words + (" of all layers" if control == "random" else "")
-    where = []
-    for part in found.parts[:DRAWN]:
-        condition, change = max(_changes_of(found, part), key=lambda row: row[1].value)
-        random = _random(found, condition, part)
-        where.append(
-            f"{part} {condition.of} ({signed(change.value, 3)}, "
-            f"{confidence(change.low, change.high, 3)}; random heads {signed(random, 3)})"
-        )
-    gaps = [test.difference for test in tests]
+    found, details = result.evidence, result.details
+    cases = [(part, each) for part in found.parts for each in found.selected]
+    verdicts = [verdict(found, "nll", each, part) for part, each in cases]
+    values = [
+        parts_table(found, "nll", each, f"NLL, nats a token, without {each.of}", "documents")
+        for each in found.selected
+    ]
     sections = [
-        Section("Change of loss by layer", [_changes(found)], brief=True),
-        Section("Layers and random heads", [_lines(found)]),
-        Section("Where important heads lie", _profile(result.details.profile), brief=True),
-        Section(
-            "Every layer and language",
-            [
-                *(
-                    parts_table(
-                        found, "nll", each, f"NLL, nats a token, without {each.of}", "documents"
-                    )
-                    for each in found.selected
-                ),
-                level_rows(found, result.details.data),
-            ],
+        Section("Where important heads lie", _profile(details.profile), brief=True),
+        Section("Values and tests", [*values, level_rows(found, details.data)]),
+        method_section(
+            "The heads of one layer at a time are removed; its other parts stay in place. Beside "
+            f"them: as many {found.controls[_control(found)].words}."
         ),
     ]
     return Shown(
         "Text without whole layers",
         "How much worse is text of each language predicted without the heads of one layer?",
-        [
-            f"{result.verdict[:1].upper()}{result.verdict[1:]}.",
-            f"Largest change of loss, nats a token: {'; '.join(where)}.",
-            f"The change is larger than with as many {words} in "
-            f"{clear(gaps, 'case')}, layer by layer and language by language.",
-        ],
-        f"{documents_words(found)}; {draws_words(draws)}.",
-        draws_remedy(draws),
+        [in_cases(verdicts, "case"),
+         _largest(found)],
+        *text_uncertainty(found),
         result.cautions,
         text_facts(result, ("layers", str(len(found.selected)))),
-        [section for section in sections if section.blocks],
-    )
+        [section for section in sections if section.blocks or section.lead],
+        _lines(found),
+    )  # fmt: skip
 
 
-def _changes_of(found: Evidence, part: str) -> list[tuple[Condition, Estimate]]:
+def _changes(found: Evidence, part: str) -> list[tuple[Condition, Estimate]]:
     """Each layer with the change of a language's loss without it."""
     rows = ((each, found.level("nll", each, part)) for each in found.selected)
     return [(each, row.change) for each, row in rows if row is not None and row.change is not None]
 
 
 def _control(found: Evidence) -> str:
-    """The control of which sentences and figures speak, one with p if there is; tables have all."""
+    """The control of which the figure speaks, one with p if there is; tables have all."""
     ranked = (name for name, control in found.controls.items() if control.null)
     return next(ranked, next(iter(found.controls)))
 
 
-def _random(found: Evidence, condition: Condition, part: str) -> float:
-    """The mean change of a language's loss without as many random heads."""
-    draws = found.of_control(condition, _control(found))
-    rows = (found.level("nll", draw, part) for draw in draws)
-    return fmean(row.change.value for row in rows if row is not None and row.change is not None)
-
-
-def _changes(found: Evidence) -> Table:
-    """Layers by languages; last the mean of random draws of each layer's size."""
-    shared = _control(found) == "random"
-    by_part = {part: dict(_changes_of(found, part)) for part in found.parts}
-    rows = [(each.of, [by_part[part][each].value for part in found.parts])
-            for each in found.selected]  # fmt: skip
-    rows += [
-        (f"random, {size} heads", [_random(found, each, part) for part in found.parts])
-        for size, each in {each.k: each for each in found.selected}.items()
-        if shared  # draws of other controls are a layer's own
-    ]
-    cells = tuple(Row(name, tuple(Cell(v, digits=4) for v in values)) for name, values in rows)
-    note = "Random heads are spread over all layers: mean of the draws" if shared else ""
-    title = "Change of loss without the heads of a layer, nats a token"
-    return Table(title, found.parts, cells, note=note)
+def _largest(found: Evidence) -> str:
+    """The layer and the language with the largest change."""
+    changes = [(part, *row) for part in found.parts for row in _changes(found, part)]
+    part, each, change = max(changes, key=lambda row: row[2].value)
+    return f"Largest change: {signed(change.value, 3)} nats a token ({part}, {each.of})."
 
 
 def _lines(found: Evidence) -> Lines:
-    layers = [int(each.of.removeprefix(LAYER)) for each in found.selected]
-    by_part = {part: [change for _, change in _changes_of(found, part)] for part in found.parts}
+    layers = [float(each.of.removeprefix(LAYER)) for each in found.selected]
     series = [
-        Series.of(part, zip(map(float, layers), by_part[part], strict=True))
+        Series.of(part, zip(layers, (change for _, change in _changes(found, part)), strict=True))
         for part in found.parts[:DRAWN]
     ]
-    random = tuple(
-        (float(layer), fmean(_random(found, each, part) for part in found.parts))
-        for layer, each in zip(layers, found.selected, strict=True)
-    )
+    random = [_random(found, each) for each in found.selected]
+    series.append(Series.of("random heads", zip(layers, random, strict=True)))
     values = [y for line in series for y in (*(y for _, y in line.points), *line.low)]
     return Lines(
         "Change of loss without the heads of one layer",
-        (*series, Series("random, mean over languages", random)),
+        tuple(series),
         "layer removed",
         "change of NLL, nats a token",
-        labels=layer_labels(layers),
+        labels=layer_labels(list(map(int, layers))),
         logarithmic_y=min(values) > 0 and max(values) > 20 * min(values),
-        note="The layer's other parts stay in place",
+        note=f"The first {DRAWN} languages" if len(found.parts) > DRAWN else "",
+        band="95\u00a0% intervals (languages) and the range of draws over all languages (random)",
     )
 
 
-def _profile(profiles: Mapping[str, Profile]) -> list[Table]:
+def _random(found: Evidence, condition: Condition) -> Draws:
+    """The changes of loss without as many random heads, in every language."""
+    rows = (
+        found.level("nll", draw, part)
+        for draw in found.of_control(condition, _control(found)) for part in found.parts
+    )  # fmt: skip
+    return Draws.of([row.change.value for row in rows if row is not None and row.change])
+
+
+def _profile(profiles: Mapping[str, Profile]) -> list[Block]:
     """Shares and numbers of the important heads in each layer."""
     if not profiles:
         return []
     every = next(iter(profiles.values())).layers
-    layers = {f"layer {row.layer}": at for at, row in enumerate(every)}
-
-    def share(layer: str, name: str) -> Cell:
-        at = layers[layer]
-        return Cell.share(profiles[name].layers[at].share if name in profiles else every[at].even)
-
-    def number(layer: str, name: str) -> Cell:
-        at = layers[layer]
-        return Cell(profiles[name].layers[at].important if name in profiles else every[at].heads)
-
-    totals = enumeration([f"{name} {profile.important}" for name, profile in profiles.items()])
-    note = f"Important heads: {totals}. One head more or less moves a share by a whole step"
-    columns = (*profiles, "even share")
-    return [
-        grid("Share of the important heads that lie in a layer", layers, columns, share, note=note),
-        grid("Number of important heads", layers, (*profiles, "heads of the layer"), number),
-    ]
+    series = [
+        Series(name, tuple((float(row.layer), 100 * row.share) for row in own.layers))
+        for name, own in profiles.items()
+    ][:DRAWN]
+    even = Series("even share", tuple((float(row.layer), 100 * row.even) for row in every))
+    totals = enumeration([f"{name} {own.important}" for name, own in profiles.items()])
+    shares = Lines(
+        "Share of the important heads that lie in a layer",
+        (*series, even),
+        "layer",
+        "% of the important heads",
+        labels=layer_labels([row.layer for row in every]),
+        note=f"Important heads: {totals}. One head more or less moves a share by a whole step",
+    )
+    by_name = {name: [row.important for row in own.layers] for name, own in profiles.items()}
+    by_name["heads of the layer"] = [row.heads for row in every]
+    rows = {f"layer {row.layer}": at for at, row in enumerate(every)}
+    numbers = grid("Number of important heads", rows, by_name,
+                   lambda layer, name: Cell(by_name[name][rows[layer]]))  # fmt: skip
+    return [shares, numbers]
 
 
 command = Study(VerifyLayers, verify_layers, result=TextWithoutLayers, show=_show)

@@ -358,7 +358,6 @@ def _show(result: OffTarget, run: Path) -> Shown:
         "Of each language its own heads are removed: specific ones are important in few "
         "languages, the most important ones are as many by importance alone."
     )
-    heads = Section("Method", [HeadSets("Heads removed, best first", sets)], method)
     return writing_shown(
         result,
         run,
@@ -366,8 +365,10 @@ def _show(result: OffTarget, run: Path) -> Shown:
         f"Without a language's heads, how many {texts} are in another language?",
         ["off_target"],
         ["empty"],
-        sections=[*_languages(result), heads],
-        facts=[("identified by", details.identifier)] if details.identifier else [],
+        HeadSets("Heads removed, best first", sets),
+        method,
+        _languages(result),
+        facts=[("identified by", details.identifier or "")],
     )
 
 

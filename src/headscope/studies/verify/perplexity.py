@@ -6,8 +6,8 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
-from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -16,11 +16,8 @@ from safetensors.numpy import load_file
 from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
-    bars,
-    clear,
-    draws_remedy,
-    draws_words,
     few_sets,
+    forest,
     moved,
     parts_table,
     verdict,
@@ -43,10 +40,9 @@ from headscope.shown.blocks import (
     Heatmap,
     Section,
     Shown,
-    Table,
     table_of,
 )
-from headscope.shown.words import count, enumeration, signed
+from headscope.shown.words import count, enumeration, sentence_of, signed
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.models import ModelChoice, run_with_model
 from headscope.studies.shows import leakage_caution, named_places
@@ -54,7 +50,6 @@ from headscope.studies.study import Study
 from headscope.studies.verify.language_texts import (
     about_documents,
     documents_leakage,
-    documents_words,
     few_documents,
     level_rows,
     measured,
@@ -62,6 +57,7 @@ from headscope.studies.verify.language_texts import (
     read_rows,
     set_apart,
     text_facts,
+    text_uncertainty,
 )
 from headscope.verify.languages.conditions import (
     FULL,
@@ -256,69 +252,57 @@ def _cautions(details: TextDetails, found: Evidence) -> list[str]:
 def _show(result: TextWithoutHeads, run: Path) -> Shown:
     """Each language without its own heads, heads of one language by text of another, the heads."""
     found, details = result.evidence, result.details
-    view, several = own_view(found), len(details.k) > 1
-    main = _main(found)
-    full = main[0][1].of.endswith(FULL)
-    maps = [[each for each in found.selected if (each.of.endswith(FULL), each.k) == (role, k)]
-            for role in (full, not full) for k in details.k]  # fmt: skip
-    first, *rest = [conditions for conditions in maps if conditions]
-    figures = [
-        bars(view, "nll", condition, f"Loss of each language's own text, {condition.named()}")
-        for condition in view.selected
+    view, main = own_view(found), _main(found)
+    k, full = main[0][1].k, main[0][1].of.endswith(FULL)
+    first, *more = [
+        conditions
+        for role, size in product((full, not full), details.k)
+        if (conditions := [each for each in found.selected
+                           if (each.of.endswith(FULL), each.k) == (role, size)])
+    ]  # fmt: skip
+    rows: dict[bool, list[tuple[str, str, Condition, str]]] = {True: [], False: []}
+    for each, part in product(view.selected, view.parts):
+        own = (each.k, each.of.endswith(FULL)) == (k, full)
+        size = f", {count(each.k, 'head')}{FULL if each.of.endswith(FULL) else ''}"
+        rows[own].append((part if own else f"{part}{size}", "nll", each, part))
+    title = "Loss of a language's text: selected minus random heads"
+    effects = {own: forest(view, several, title) for own, several in rows.items()}
+    values = [
+        parts_table(view, "nll", each, f"NLL, nats a token: {each.named()}", "documents")
+        for each in view.selected
     ]
     sections = [
+        Section("The heads", [_sets(details.sets, len(details.k) > 1, details.ranked)]),
+        Section("Heads and texts", _maps(found, details, first), brief=True),
         Section(
-            "Each language",
-            [parts_table(view, "nll", each, f"NLL, nats a token: {each.named()}", "documents")
-             for each in view.selected],
-            brief=True,
+            "Other sets of heads",
+            [*filter(None, [effects[False]]),
+             *(block for group in more for block in _maps(found, details, group))],
         ),
-        Section("Single draws", figures),
-        Section(
-            "Heads and texts", [_heatmap(found, first), *_own(found, details, first)], brief=True
-        ),
-        Section(
-            "Most important heads and texts",
-            [*(_heatmap(found, group) for group in rest),
-             *(table for group in rest for table in _own(found, details, group))],
-        ),
-        Section("Heads and texts, minus random heads", _random(found, maps)),
-        Section("Loss and perplexity", [level_rows(view, details.data)]),
-        Section("The heads", [_sets(details.sets, several, details.ranked)]),
+        Section("Heads and texts, minus random heads", _random(found, [first, *more])),
+        Section("Values and tests", [*values, level_rows(view, details.data)]),
     ]  # fmt: skip
-    tests = [test for part, each in main for test in found.against("nll", each, part).values()]
-    draws = min((test.draws for test in tests), default=0)
     return Shown(
         "Text without language heads",
         "How much worse is text of each language predicted without heads of a language?",
-        [f"{result.verdict[:1].upper()}{result.verdict[1:]}.", *_finding(result, main)],
-        f"{documents_words(found)}; {draws_words(draws)}.",
-        draws_remedy(draws),
+        [sentence_of(result.verdict), *_finding(found, main)],
+        *text_uncertainty(found),
         result.cautions,
         text_facts(result),
         [section for section in sections if section.blocks],
+        effects[True],
     )
 
 
-def _finding(result: TextWithoutHeads, main: Sequence[tuple[str, Condition]]) -> list[str]:
-    """The own text on average, against random heads, and against other languages' text."""
-    found, details = result.evidence, result.details
+def _finding(found: Evidence, main: Sequence[tuple[str, Condition]]) -> list[str]:
+    """What the removal does to the loss of the only language, or the range over languages."""
     if len(main) == 1:
         ((part, condition),) = main
         return moved(found, "nll", condition, part=part)
-    rows = [row.change for part, each in main if (row := found.level("nll", each, part))]
-    changes = [change.value for change in rows if change is not None]
-    what = "most important" if main[0][1].of.endswith(FULL) else "specific"
-    heads = count(main[0][1].k, f"{what if details.ranked else 'selected'} head")
-    answer = (
-        f"Without {heads}, the loss of a language's text changes by {signed(fmean(changes), 3)} "
-        f"nats a token (mean of {len(changes)} languages, range {signed(min(changes), 3)} to "
-        f"{signed(max(changes), 3)})."
-    )
-    ids = {each.id for _, each in main}
-    own = [each.difference for each in details.own if each.condition in ids]
-    most = f"It changes more than any other language's text in {clear(own, 'language')}."
-    return [answer, *([most] if own else [])]
+    rows = [row.change.value for part, each in main
+            if (row := found.level("nll", each, part)) and row.change]  # fmt: skip
+    ends = " to ".join(signed(change, 3) for change in (min(rows), max(rows)))
+    return [f"NLL: {ends} nats a token."]
 
 
 def _heatmap(found: Evidence, conditions: Sequence[Condition], control: str = "") -> Heatmap:
@@ -360,8 +344,8 @@ def _random(found: Evidence, maps: Iterable[Sequence[Condition]]) -> list[Block]
     ]
 
 
-def _own(found: Evidence, details: TextDetails, conditions: Sequence[Condition]) -> list[Table]:
-    """Each language's own text against the other text whose loss rises most."""
+def _maps(found: Evidence, details: TextDetails, conditions: Sequence[Condition]) -> list[Block]:
+    """Heads by text, and each language's own text against the other whose loss rises most."""
     by_id = {each.id: each for each in conditions}
     cells = matrix(found, conditions)
     rows = [(own.language, own) for own in details.own if own.condition in by_id]
@@ -383,7 +367,7 @@ def _own(found: Evidence, details: TextDetails, conditions: Sequence[Condition])
         "The other text is selected anew in every bootstrap draw. An interval below zero: "
         "another language needs these heads more",
     )
-    return [table] if rows else []
+    return [_heatmap(found, conditions), *([table] if rows else [])]
 
 
 def _sets(sets: Sequence[LanguageSet], several: bool, ranked: bool) -> HeadSets:

@@ -29,7 +29,7 @@ from headscope.progress import Progress
 from headscope.results.writing import Summaries, SummariesDetails
 from headscope.runs import encode
 from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import HeadSets, Section, Shown
+from headscope.shown.blocks import HeadSets, Shown
 from headscope.shown.words import count
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
 from headscope.studies.leakage import check_document_leakage
@@ -382,7 +382,6 @@ def _show(result: Summaries, run: Path) -> Shown:
         "model."
     )
     sets = {"general": named_places(result.details.heads)}
-    heads = HeadSets("Heads that all languages share", sets)
     return writing_shown(
         result,
         run,
@@ -390,7 +389,8 @@ def _show(result: Summaries, run: Path) -> Shown:
         "Does the model still write well without the heads that all languages share?",
         SUMMARY_MEASURES,
         OFF_TARGET_MEASURES,
-        sections=[Section("Method", [heads], method)],
+        HeadSets("Heads that all languages share", sets),
+        method,
     )
 
 

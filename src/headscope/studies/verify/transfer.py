@@ -20,17 +20,15 @@ from headscope.results.writing import LensExample, Transfer, TransferDetails
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import (
     Block,
-    Cell,
     HeadSets,
     Lines,
-    Row,
     Section,
     Series,
     Shown,
-    Table,
     Text,
+    table_of,
 )
-from headscope.shown.words import enumeration
+from headscope.shown.words import arrow, enumeration
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import layer_labels, named_places
 from headscope.studies.study import Study
@@ -314,7 +312,6 @@ def _show(result: Transfer, run: Path) -> Shown:
         "not. Expected are more answers that follow A, and fewer of all others."
     )
     sets = {code: named_places(own.chosen) for code, own in result.details.heads.items()}
-    heads = HeadSets("Heads of each language", sets)
     found = result.evidence
     names = {each.id: in_words(each) for each in found.selected}
     return writing_shown(
@@ -325,50 +322,49 @@ def _show(result: Transfer, run: Path) -> Shown:
         "does the answer follow A when A's heads are scaled up or B's down?",
         ["follows_a", "ranked_a"],
         ["follows_b", "neither", "both"],
-        sections=[
-            Section("One prompt by layer", _lens_blocks(result.details.lens, names)),
-            Section("Method", [heads], method),
-        ],
+        HeadSets("Heads of each language", sets),
+        method,
+        [Section("One prompt by layer", _lens_blocks(result.details.lens, names))],
         group="pair",
     )
 
 
 def _lens_blocks(lens: LensExample, names: Mapping[str, str]) -> list[Block]:
-    """Ranks of both answers layer by layer of one prompt, and the likeliest tokens."""
-    blocks: list[Block] = [
-        Text(
-            f"{lens.pair}, {lens.id}",
-            (
-                ("prompt", lens.prompt),
-                ("answers of A", ", ".join(lens.answers_a)),
-                ("answers of B", ", ".join(lens.answers_b)),
-            ),
-            "The hidden state after each layer, at the last token of the prompt, is read as if "
-            "that layer were the last (logit lens). One example is no evidence for others",
-        )
+    """The ranks of both answers layer by layer of one prompt, and the likeliest tokens."""
+    by_words = {names.get(each.condition, "original"): each.layers for each in lens.conditions}
+    series = tuple(
+        Series(words, tuple((float(row.layer), row.rank_b / row.rank_a)
+                            for row in layers if row.rank_a and row.rank_b))
+        for words, layers in by_words.items()
+    )  # fmt: skip
+    ranks = Lines(
+        f"Ranks of both answers, {arrow(lens.pair)}, {lens.id}",
+        series,
+        "layer",
+        "rank of B / rank of A",
+        labels=layer_labels([row.layer for row in lens.conditions[0].layers]),
+        logarithmic_y=True,
+        note="Above 1 A is likelier. The hidden state after each layer, at the last token of the "
+        "prompt, is read as if that layer were the last (logit lens). One example is no evidence "
+        "for others",
+    )
+    rows = [
+        (f"layer {row.layer}, {words}", row) for words, layers in by_words.items() for row in layers
     ]
-    rows = []
-    for condition in lens.conditions:
-        words = names.get(condition.condition, "original")
-        series = tuple(
-            Series(name, tuple((float(row.layer), float(rank)) for row, rank in ranks if rank))
-            for name, ranks in (
-                ("A", [(row, row.rank_a) for row in condition.layers]),
-                ("B", [(row, row.rank_b) for row in condition.layers]),
-            )
-        )
-        labels = layer_labels([row.layer for row in condition.layers])
-        blocks.append(Lines(f"Ranks of A and B, {words}", series, "layer", "rank (1: likeliest)",
-                            logarithmic_y=True, labels=labels))  # fmt: skip
-        rows += [
-            Row(
-                f"layer {row.layer}, {words}",
-                (Cell(row.rank_a), Cell(row.rank_b), Cell(" ".join(map(_quoted, row.tokens)))),
-            )
-            for row in condition.layers
-        ]
-    columns = ("rank of A", "rank of B", "likeliest tokens")
-    return [*blocks, Table("Likeliest tokens by layer", columns, tuple(rows))]
+    tokens = table_of(
+        "Likeliest tokens by layer",
+        rows,
+        {
+            "rank of A": lambda row: row.rank_a,
+            "rank of B": lambda row: row.rank_b,
+            "likeliest tokens": lambda row: " ".join(map(_quoted, row.tokens)),
+        },
+    )
+    texts = {"prompt": lens.prompt, "answers of A": lens.answers_a, "answers of B": lens.answers_b}
+    given = {
+        name: text if isinstance(text, str) else ", ".join(text) for name, text in texts.items()
+    }
+    return [ranks, Text("The prompt", tuple(given.items())), tokens]
 
 
 def _quoted(token: str) -> str:

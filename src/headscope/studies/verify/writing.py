@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING
 
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
-    bars,
-    draws_remedy,
-    draws_words,
+    draws_table,
     few_sets,
+    forest,
+    in_cases,
+    levels_table,
     moved,
+    named_part,
     parts_table,
+    table_of_tests,
+    uncertainty,
+    unmoved,
     verdict,
     verdicts,
 )
@@ -25,8 +33,19 @@ from headscope.progress import Progress
 from headscope.results.writing import WritingDetails, WritingResult
 from headscope.runs import Run
 from headscope.runs.reading import damaged_line, read_rows
-from headscope.shown.blocks import Cell, NotMeasured, Row, Section, Shown, Table
-from headscope.shown.words import count, enumeration
+from headscope.shown.blocks import (
+    Block,
+    Cell,
+    HeadSets,
+    NotMeasured,
+    Row,
+    Section,
+    Shown,
+    Table,
+    Text,
+    method_section,
+)
+from headscope.shown.words import arrow, count, sentence_of
 from headscope.studies.shows import ablation_facts, few_parts, model_facts
 from headscope.verify.languages.conditions import FULL, SPECIFIC, LanguageHeads, language_heads
 from headscope.verify.writing.measures import OWN, A, B, Numbers
@@ -39,10 +58,14 @@ if TYPE_CHECKING:
 
 #: How many heads of a language are changed where nobody says: 1 %, as in LAHIS, at least one.
 SHARE = "1%"
-#: Conditions that are each said in sentences.
+#: Conditions that a verdict names; of more it says in how many it holds.
 FEW = 2
-#: Prompts whose outputs are shown.
-EXAMPLES = 12
+#: Prompts whose outputs are shown, those that stand open, and the letters of a text there.
+EXAMPLES, OPEN, LETTERS = 12, 3, 300
+CHANGED = (
+    "The first prompts of each group whose output changes: examples, no sample to count in. All "
+    "outputs are in outputs.jsonl of the run folder"
+)
 
 
 def run_languages(spec: str) -> list[str]:
@@ -143,8 +166,8 @@ def fitted(
 #: Whose heads are changed, in words.
 WHOSE = {
     "": "selected heads",
-    OWN: "a language's own heads",
-    OWN + FULL: "a language's most important heads",
+    OWN: "own heads",
+    OWN + FULL: "most important heads",
     A: "A's heads",
     B: "B's heads",
 }
@@ -180,56 +203,84 @@ def writing_shown(
     lead: str,
     first: Sequence[str],
     rest: Sequence[str],
-    finding: Sequence[str] = (),
+    heads: HeadSets,
+    method: str,
     sections: Sequence[Section] = (),
+    tests: Sequence[Table] = (),
     facts: Sequence[tuple[str, str]] = (),
     group: str = "language",
 ) -> Shown:
-    """How a result is shown: the statistics `first` in words and in the terminal, then the `rest`;
-    `sections` stand between these and the outputs. `group` is what a part is called.
+    """How a result is shown: the statistics `first` beside random heads, and with the `rest` as
+    tables.
+
+    `sections` stand before the tables, `tests` are further ones. `group` is what a part is called.
     """
-    found, details = result.evidence, result.details
-    parts, whole = found.single, found.level(next(iter(found.statistics)))
-    over = f", mean over {len(parts)} {group}s" if len(parts) > 1 else ""
-    listed = ", ".join(parts) if len(parts) <= EXAMPLES else str(len(parts))
-    draws = min((test.draws for test in found.tests), default=0)
-    left = [NotMeasured(TEXT_MEASURES[name].statistic.words, why)
-            for name, why in details.not_measured.items()]  # fmt: skip
-    known = [name for name in first if name in found.statistics]
-    measures = [
-        Section(
-            "Selected and random heads",
-            [*(table for name in known for table in _tables(found, name)), *left],
-            brief=True,
-        ),
-        Section(
-            "Single draws",
-            [bars(found, name, each, f"{found.statistics[name].words}: {in_words(each)}")
-             for name in known for each in found.selected],
-        ),
-        Section("Other measures", [table for name in rest for table in _tables(found, name)]),
+    found = result.evidence
+    known = [name for name in (*first, *rest) if name in found.statistics]
+    answer, main = known[0], _main(found, known[0])
+    same = {name: words for name in known if (words := unmoved(found, name))}
+    moving = [name for name in known if name not in same] or [answer]
+    drawn = [
+        forest(found, _rows(found, name), f"{_begun(found.statistics[name].words)}: "
+               "selected minus random heads")
+        for name in moving
+        if name in first and name not in same
     ]  # fmt: skip
-    outputs = _outputs(run / "outputs.jsonl", found, group)
-    words = _said(found, known[0]) if known else []
+    figure, *others = list(filter(None, drawn)) or (None,)
+    left = [NotMeasured(TEXT_MEASURES[name].statistic.words, why)
+            for name, why in result.details.not_measured.items()]  # fmt: skip
+    constant = " ".join(words for name, words in same.items() if name != answer)
+    level, parts = found.level(answer), found.single
+    made = [
+        Section("Heads", [heads]),
+        Section("Other measures", [*filter(None, others), *left], constant, brief=True),
+        *sections,
+        Section("Values and tests", [*_values(found, moving), *tests]),
+        Section("Outputs", shown_outputs(_outputs(run / "outputs.jsonl", found, group), CHANGED)),
+        method_section(method),
+    ]
     return Shown(
         title,
         lead,
-        [f"{result.verdict[:1].upper()}{result.verdict[1:]}.", *words, *finding],
-        f"{count(whole.examples if whole else 0, 'prompt')}{over}; {draws_words(draws)}.",
-        draws_remedy(draws),
+        [
+            _answer(result, answer),
+            *([same[answer]] if answer in same else _said(found, answer, main)),
+        ],
+        *uncertainty(found, answer, main, count(level.examples if level else 0, "prompt")),
         result.cautions,
         [
             *model_facts(result.model_name, result.model.heads if result.model else None),
-            (f"{group}s", listed),
+            (f"{group}s", ", ".join(parts) if len(parts) <= EXAMPLES else str(len(parts))),
             *facts,
-            *ablation_facts(details),
+            *ablation_facts(result.details),
         ],
-        [
-            *(section for section in measures if section.blocks),
-            *sections,
-            *([Section("Outputs", [outputs])] if outputs.rows else []),
-        ],
+        [section for section in made if section.blocks or section.lead],
+        figure,
     )
+
+
+def _answer(result: WritingResult, statistic: str) -> str:
+    """The verdict; of many conditions in how many it holds."""
+    found = result.evidence
+    known = [each for each in found.selected if found.against(statistic, each)]
+    if len(known) <= FEW:
+        return sentence_of(result.verdict)
+    return in_cases([verdict(found, statistic, each) for each in known], "condition")
+
+
+def _main(found: Evidence, statistic: str) -> Condition:
+    """The condition of which a page speaks: the first, or the best of many."""
+    rows = [(each, level) for each in found.selected if (level := found.level(statistic, each))]
+    if len(rows) <= FEW:
+        return rows[0][0] if rows else found.original
+    sign = found.statistics[statistic].sign
+    return min(rows, key=lambda row: sign * row[1].value)[0]
+
+
+def _said(found: Evidence, statistic: str, main: Condition) -> list[str]:
+    many = len(found.selected)
+    lead = f"With {in_words(main)}{f' (best of {many})' if many > FEW else ''}"
+    return moved(found, statistic, main, lead)
 
 
 def _begun(words: str) -> str:
@@ -237,65 +288,68 @@ def _begun(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}" if words.split()[0].islower() else words
 
 
-def _tables(found: Evidence, statistic: str) -> list[Table]:
-    """A statistic by part, a table for each condition of selected heads."""
-    if statistic not in found.statistics:
-        return []
-    title = _begun(found.statistics[statistic].title)
-    return [
-        parts_table(found, statistic, each, f"{title}, {in_words(each)}", "prompts")
+def _rows(found: Evidence, statistic: str) -> Iterator[tuple[str, str, Condition, str]]:
+    """The rows of a forest: parts by conditions, the mean over parts first."""
+    several = len(found.selected) > 1
+    for part, each in product(found.parts, found.selected):
+        names = [named_part(found, part)] if len(found.parts) > 1 or not several else []
+        yield ", ".join([*names, *([in_words(each)] if several else [])]), statistic, each, part
+
+
+def _values(found: Evidence, names: Sequence[str]) -> list[Table]:
+    """All numbers of some statistics: by part, under every condition, tests and single draws."""
+    parts = [
+        parts_table(found, name, each, f"{_begun(found.statistics[name].title)}, {in_words(each)}",
+                    "prompts")
+        for name, each in product(names, found.selected)
+        if len(found.single) > 1
+    ]  # fmt: skip
+    draws = [
+        replace(draws_table(found, names, each), title=f"Random draws, {in_words(each)}")
         for each in found.selected
     ]
+    levels = levels_table(found, names, "Under every condition")
+    return [*parts, levels, table_of_tests(found, names, "prompts"), *draws]
 
 
-def _said(found: Evidence, statistic: str) -> list[str]:
-    """A statistic with selected heads changed; of many conditions all scores, and the lowest."""
-    rows = [(each, level) for each in found.selected if (level := found.level(statistic, each))]
-    own, base = found.statistics[statistic], found.level(statistic)
-    many = []
-    if len(rows) > FEW:
-        scores = [f"{own.number(level)} with {in_words(each)}" for each, level in rows]
-        many = [f"{_begun(own.words)}: {own.number(base)} originally, {enumeration(scores)}."]
-        rows = [min(rows, key=lambda row: row[1].value)]
-    return [
-        *many,
-        *(
-            line
-            for each, _ in rows
-            for line in moved(found, statistic, each, f"With {in_words(each)}")
-        ),
-    ]
+def shown_outputs(rows: Sequence[tuple[str, Mapping[str, str]]], note: str) -> list[Block]:
+    """Texts of prompts, each under its words: the first ones to be read, and all as a table."""
+    words = dict.fromkeys(word for _, texts in rows for word in texts)
+    first = [
+        Text(name, tuple((word, shorten(text, LETTERS, placeholder="\u2026"))
+                         for word, text in texts.items()))
+        for name, texts in rows[:OPEN]
+    ]  # fmt: skip
+    cells = tuple(
+        Row(name, tuple(Cell(texts.get(word) or None) for word in words)) for name, texts in rows
+    )
+    return [*first, Table("Outputs", tuple(words), cells, note=note)] if rows else []
 
 
-def _outputs(path: Path, found: Evidence, group: str) -> Table:
-    """Outputs beside each other, of the first prompts where selected heads change them.
+def _outputs(path: Path, found: Evidence, group: str) -> list[tuple[str, Mapping[str, str]]]:
+    """Outputs by condition, of the first prompts of each part where selected heads change them.
 
     InputError if the file is damaged.
     """
-    texts: dict[tuple[str, str], dict[str, str]] = {}
+    kinds = {found.original.id: "original", **{each.id: in_words(each) for each in found.selected}}
+    texts: dict[str, dict[str, dict[str, str]]] = {}
+    references: dict[tuple[str, str], str] = {}
     for number, row in read_rows(path):
         try:
-            if row["draw"] is None:
-                outputs = texts.setdefault((str(row[group]), str(row["id"])), {})
-                outputs[str(row["condition"])] = str(row["output"])
-                outputs["reference"] = row.get("reference") or ""
+            part, name, kind = str(row[group]), str(row["id"]), kinds.get(row["condition"])
+            if kind and row["draw"] is None:
+                texts.setdefault(part, {}).setdefault(name, {})[kind] = str(row["output"])
+            references[part, name] = row.get("reference") or ""
         except (KeyError, TypeError) as error:
             raise damaged_line(path, number) from error
-    kinds = {found.original.id: "original", **{each.id: in_words(each) for each in found.selected},
-             "reference": "reference"}  # fmt: skip
-    changed: dict[str, list[Row]] = {}
-    for (part, name), outputs in texts.items():
-        if len({text for kind, text in outputs.items() if kind != "reference"}) > 1:
-            cells = (Cell(name), *(Cell(outputs.get(kind) or None) for kind in kinds))
-            changed.setdefault(part, []).append(Row(part, cells))
-    each = max(1, EXAMPLES // max(1, len(changed)))
-    rows = [row for several in changed.values() for row in several[:each]][:EXAMPLES]
-    there = [at for at in range(len(kinds) + 1) if any(row.cells[at].value for row in rows)]
-    columns = ("prompt", *kinds.values())
-    return Table(
-        "Outputs that change",
-        tuple(columns[at] for at in there),
-        tuple(Row(row.name, tuple(row.cells[at] for at in there)) for row in rows),
-        note="The first prompts of each group whose output changes: examples, no sample to "
-        "count in. All outputs are in outputs.jsonl of the run folder",
-    )
+    changed = {
+        part: [(name, own) for name, own in several.items() if len({*own.values()}) > 1]
+        for part, several in texts.items()
+    }
+    each = max(1, EXAMPLES // max(1, sum(map(bool, changed.values()))))
+    rows = [(part, *row) for part, several in changed.items() for row in several[:each]]
+    right = {key: {"reference": text} for key, text in references.items() if text}
+    return [
+        (f"{arrow(part)}, {name}", own | right.get((part, name), {}))
+        for part, name, own in rows[:EXAMPLES]
+    ]
