@@ -53,6 +53,7 @@ from headscope.results.writing import (
 from headscope.runs.codec import Result
 from headscope.shown.blocks import Cell, Findings
 from headscope.studies.find.soft_gate import effects
+from headscope.studies.verify.off_target import Ask
 from headscope.verify.languages.conditions import (
     FULL,
     LanguageHeads,
@@ -324,9 +325,9 @@ def test_work_counts_every_text_that_is_written(tmp_path: Path) -> None:
         "off-target-translate": 20 * language * scale.sentences,
         "transfer": 20 * gates(transfer_conditions(a, b, 4, (3, 0), drawing)) * scale.statements,
     }
-    made = (
-        steps.summaries(one), steps.translating(one), steps.continuing(one), *steps.transfers(one)
-    )  # fmt: skip
+    asks: tuple[Ask, Ask] = "translate", "continue"
+    written = (steps.off_target(one, ask) for ask in asks)
+    made = (steps.summaries(one), *written, *steps.transfers(one))
     assert {each.name: each.work.generated / scale.output for each in made} == conditions
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from math import isnan
+from math import isnan, nan
 from typing import Any
 
 from headscope.estimates import Estimate
-from headscope.evidence.rows import Tested
+from headscope.evidence.rows import Condition, Evidence, Tested
 from headscope.measure.statistics import holm
 from headscope.papers.paper import Experiment, Setting
 from headscope.shown.blocks import Claim, Findings, Table
@@ -57,6 +57,23 @@ def of_tests(
         return Claim(f"{name}, more than heads at any depth", True, by, tested, free.p_draws)
     p = free.p_draws if same is None else max(free.p_draws, same.p_draws or 0.0)
     return Claim(name, None if needed else True, by, tested, p, "; ".join(needed))
+
+
+def of_heads(
+    name: str,
+    table: Evidence,
+    statistic: str,
+    condition: Condition,
+    by: Callable[[float, Estimate, float], str],
+    part: str | None = None,
+) -> Claim:
+    """A claim about some heads of a table of evidence; its grounds are `by` of the statistic with
+    them changed, the change from the original model, and the mean of random heads."""
+    now = table.level(statistic, condition, part)
+    change = (now and now.change) or Estimate()
+    random = table.draws(statistic, condition, "random", part).mean
+    grounds = by(now.value if now else nan, change, random)
+    return of_tests(name, table.against(statistic, condition, part), grounds, change)
 
 
 def of_interval(

@@ -20,6 +20,7 @@ from headscope.papers.heads_up.tasks import (
 from headscope.papers.paper import Setting, Step
 from headscope.papers.published import ANY, paper_model, value
 from headscope.papers.study_steps import study_step
+from headscope.papers.work import read, written
 from headscope.studies.compare.masks import CompareMasks
 from headscope.studies.compare.states import CompareStates
 from headscope.studies.costs.estimate import Work
@@ -380,8 +381,8 @@ def order_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
     task = of_printed(task) if on_printed(setting, task) else task
     # A pass and a text for each prompt and step; random orders and the first look have none.
     some = replace(task, size=replace(task.size, tested=prompts))
-    written = removed if order == "pass" else total
-    work = evaluation_work(setting, some, written, 0)
+    answered = removed if order == "pass" else total
+    work = evaluation_work(setting, some, answered, 0)
     if silent := random * total + (removed if order == "pass" else 0):
         work += evaluation_work(setting, some, silent, 0, write=False)
     return mask, study_step(
@@ -415,11 +416,8 @@ def on_printed(setting: Setting, task: Task | None) -> bool:
 def training_work(setting: Setting, task: Task) -> Work:
     """Steps x batch x tokens, each passed with a gradient for the gates."""
     usual = _SMALL_STEPS if setting.small else _whole("steps", task.translation)
-    steps = setting.steering.steps or usual
-    length = task.size.bare + task.size.answer
-    tokens = steps * _BATCH * length
-    rows = max(1.0, _AT_ONCE // length)
-    return Work(backward=tokens, length=length, rows=rows, calls=tokens / (rows * length))
+    rows = (setting.steering.steps or usual) * _BATCH
+    return read(rows, task.size.bare + task.size.answer, _AT_ONCE, gradients=True)
 
 
 def evaluation_work(
@@ -429,24 +427,16 @@ def evaluation_work(
 
     `instructed` of the conditions have the longer prompt.
     """
-    size = task.size
+    size, batch = task.size, setting.batch_tokens
     prompt = size.bare + (size.instructed - size.bare) * instructed / conditions
-    length = prompt + size.answer
-    rows = min(float(size.tested), max(1.0, setting.batch_tokens // length))
-    forward = conditions * size.tested * length
-    work = Work(forward=forward, length=length, rows=rows, calls=forward / (rows * length))
+    rows = conditions * size.tested
+    work = read(rows, prompt + size.answer, batch, size.tested)
     if not write:
         return work
     # A batch goes on until its last text ends: a sentence at its limit, a word after ten tokens.
     most = 2 * prompt + 32 if task.translation else 10
-    written = conditions * size.tested * (_WRITTEN * size.answer if task.translation else most)
-    return work + Work(
-        forward=conditions * size.tested * prompt,
-        generated=written,
-        length=length,
-        rows=rows,
-        calls=conditions * most * max(1.0, size.tested / rows),
-    )
+    answer = _WRITTEN * size.answer if task.translation else most
+    return work + written(rows, prompt, answer, batch, size.tested, steps=most)
 
 
 def _model(setting: Setting, other: str | None) -> ModelChoice:
