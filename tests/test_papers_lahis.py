@@ -22,7 +22,7 @@ from headscope.papers.claims import claims_of
 from headscope.papers.lahis import scale as scales
 from headscope.papers.lahis import steps
 from headscope.papers.lahis.paper import PAPER
-from headscope.papers.paper import Missing, PaperData, Setting, Steering
+from headscope.papers.paper import Missing, PaperData, Setting
 from headscope.papers.plan import make_plan
 from headscope.papers.published import published
 from headscope.results.common import LanguagesOverlap, Leakage, ScoredHead, SetOverlap
@@ -114,19 +114,6 @@ def test_repeated_sentences_are_no_summaries(tmp_path: Path) -> None:
 
     assert word(setting(tmp_path)) == "needs MODEL"
     assert word(other(tmp_path, data=DATA)) == "measured"
-
-
-@pytest.mark.parametrize(("k", "heads"), [("20", 20), ("20%", 205)])
-def test_settings_say_what_was_decided_instead(tmp_path: Path, k: str, heads: int) -> None:
-    one = other(tmp_path)
-    assert "2 % of the heads removed, 1 % changed" in scales.settings_said(one)
-    text = scales.settings_said(replace(one, steering=Steering(k=k)))
-    assert f"{heads} heads (--k) removed" in text and "% of the heads removed" not in text
-
-
-def test_documents_are_the_published_code_s(tmp_path: Path) -> None:
-    found = experiment("lahis", "importance").steps(other(tmp_path))
-    assert isinstance(found, Missing) and "the paper" not in found.why  # which no text tells
 
 
 def test_the_readme_in_the_package_of_published_figures_agrees() -> None:
@@ -526,36 +513,6 @@ def test_few_draws_leave_it_open_whether_text_needs_its_heads(tmp_path: Path) ->
     assert any("on 30 documents a language of the bundled" in note for note in PAPER.notes(one))
 
 
-@pytest.mark.parametrize(
-    ("p_draws", "p_same", "holds"),
-    [(0.02, 0.02, True), (0.03, 0.02, None), (0.1, 0.02, None)],
-)
-def test_text_needs_its_heads_by_every_test_there_is(
-    tmp_path: Path, p_draws: float, p_same: float, holds: bool | None
-) -> None:
-    one = setting(tmp_path)
-    tests = {"draws": 99, "p_draws": p_draws, "p_same": p_same}
-    finish(one, "perplexity", losses_result({"de": 0.1, "en": 0.1}, **tests))
-    # 0.03 is 0.06 after Holm over two languages.
-    assert set(verdicts(ppl=tell(one, "ppl")).values()) == {holds}
-
-
-@pytest.mark.parametrize(
-    ("changes", "half", "needed"),
-    [
-        ({"de": -0.01, "en": 0.1}, 0.002, [False, True]),  # a text that gains does not need them
-        ({"de": 0.021, "en": 0.005}, 0.03, [None, None]),  # an absent effect is open
-    ],
-)
-def test_text_that_does_not_lose_does_not_need_its_heads(
-    tmp_path: Path, changes: dict[str, float], half: float, needed: list[bool | None]
-) -> None:
-    one = setting(tmp_path)
-    tests = {"draws": 99, "p_draws": 0.02, "p_same": 0.02}
-    finish(one, "perplexity", losses_result(changes, half, **tests))
-    assert list(verdicts(ppl=tell(one, "ppl")).values()) == needed
-
-
 def test_a_language_without_heads_of_its_own_has_no_claim(tmp_path: Path) -> None:
     one, result = setting(tmp_path), losses_result({"de": 0.1, "en": 0.1})
     found = result.evidence
@@ -690,14 +647,6 @@ def test_summaries_are_told_either_way(
     assert says in claim.by
     assert verdicts(told=shown) == {"general heads are needed for summaries": holds}
     assert "(not installed)" in shown.sure and "cannot summarise" not in shown.sure
-
-
-def test_repeated_sentences_are_not_called_summaries(tmp_path: Path) -> None:
-    one = setting(tmp_path)
-    finish(one, "summaries", summaries_result(effect("rouge_l", 50, 40, 49, 2), "repeat"))
-    shown = tell(one, "general-head")
-    assert "cannot summarise" in shown.sure
-    assert list(verdicts(told=shown)) == ["general heads are needed for repeating sentences"]
 
 
 def off_result(measured: Row | None) -> OffTarget:
@@ -909,25 +858,6 @@ def test_a_language_whose_gates_were_not_trained_is_not_run(tmp_path: Path) -> N
 
 
 # Nothing run, and the whole answer
-
-
-def test_the_answer_names_what_it_leaves_open(tmp_path: Path) -> None:
-    one = setting(tmp_path, geometry=TWO_LAYERS)
-    finish(one, "heads", heads_result())
-    few = {"draws": 3, "p_draws": 0.5, "p_same": 0.5}
-    finish(one, "perplexity", losses_result({"de": 0.1, "en": 0.065}, **few))
-    found, sure = PAPER.answer(one, {each.name: each.show(one) for each in PAPER.experiments})
-    assert [line.partition(" (")[0] for line in found.splitlines()] == [
-        "Open:", "\u2013 Text in de needs the heads specific to it",
-        "\u2013 Text in en needs the heads specific to it",
-        "\u2013 Every language's own text suffers most from the loss of its heads",
-        "Described, not tested:", "\u2013 Every language has heads specific to it: so here",
-        "\u2013 Some heads are general: so here",
-    ]  # fmt: skip
-    assert sure.endswith(
-        "Not answered here: general-head, off-target, mitigation, attn-transfer, head-mask, "
-        "layers, moving-gate."
-    )
 
 
 def told_of_all(folder: Path, p_draws: float) -> dict[str, Any]:

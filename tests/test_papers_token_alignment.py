@@ -49,7 +49,7 @@ from headscope.results.translation import TranslationResult
 from headscope.runs import decode
 from headscope.shown.blocks import Claim
 from headscope.verify.translation.evidence import STATISTICS
-from paper_helpers import around, asked, experiment, put, setting_of, steps_of, words_of
+from paper_helpers import around, asked, experiment, setting_of, steps_of, words_of
 
 LLAMA = "meta-llama/Llama-3.1-8B"
 DATA = PaperData(
@@ -94,24 +94,6 @@ def test_small_models_take_shares_and_large_ones_the_papers_numbers(
     # 256 heads are the first that the numbers suit.
     assert replace(large, geometry=Geometry((16,) * 16)).small is False
     assert replace(large, geometry=Geometry((255,))).small is True
-
-
-@pytest.mark.parametrize(
-    ("decided", "words"),
-    [
-        # No link of the data is of the model's own words.
-        (Steering(k=5, decode="greedy"), ("5 of 96 heads", "own greedy", "links by eflomal")),
-        (
-            Steering(k="50%", decode="reference", aligner="llm"),
-            ("48 of 96 heads", "on the reference", "links by a language model"),
-        ),
-    ],
-)
-def test_the_note_says_what_was_decided_instead(
-    bundled: Setting, decided: Steering, words: tuple[str, ...]
-) -> None:
-    own = how_chosen(replace(bundled, steering=decided))
-    assert all(word in own for word in words) and "15%" not in own and "exact" not in own
 
 
 def test_the_estimate_is_of_what_is_scored(large: Setting) -> None:
@@ -388,12 +370,6 @@ def test_key_words_are_asked_for_as_the_paper_prompts(large: Setting, chat: bool
     found = asked(setting, steps_of(NAME, "figure-22", setting))
     looking = [one for name, one in found.items() if name.startswith("key-words-")]
     assert looking and {one.measure.chat for one in looking} == {bool(chat)}  # else plainly
-
-
-def test_prompts_of_another_world_stand_for_no_figure(bundled: Setting, large: Setting) -> None:
-    figures = [f"Figure {number}" for number in range(22, 28)]
-    assert {words_of(NAME, bundled)[name] for name in figures} == {"needs MODEL"}
-    assert {words_of(NAME, replace(large, data=DATA))[name] for name in figures} == {"measured"}
 
 
 def test_key_words_are_the_longest_in_the_order_of_the_text() -> None:
@@ -897,13 +873,6 @@ def test_heads_of_the_same_layers_decide_too() -> None:
     assert of_tests("A", {}, "f").holds is None
 
 
-def test_all_that_would_decide_an_open_claim_is_named() -> None:
-    claim = of_two(against(around(-2, 3), p=0.167, least_p=0.167))
-    (known,) = judged([claim])
-    for one in (claim, known):
-        assert one.decides.count("more examples") == one.decides.count("19 random sets") == 1
-
-
 def test_p_over_draws_is_corrected_over_the_papers_claims() -> None:
     def claim(name: str, p: float) -> Claim:
         return replace(of_two(against(around(-4, 1), p=p, least_p=0.001)), name=name)
@@ -934,20 +903,6 @@ def test_signs_and_per_cent_have_one_form() -> None:
         "\u22120.5 (\u22121 to +2), 26\u00a0% and 5\u00a0% of en-de, step-00032, --full, "
         "p 4.1e\u22125"
     )
-
-
-def test_what_answers_nothing_is_told_so(bundled: Setting) -> None:
-    put(
-        bundled,
-        "links",
-        {
-            "direction": "en-de", "aligner": "links", "words": 2, "linked": 1, "sentences": 1,
-            "example": {"source": "a", "target": "x", "words": [{"target": "x", "source": ["a"]}]},
-        },
-    )  # fmt: skip
-    plan = make_plan(PAPER.experiments, bundled)
-    found = describe(PAPER, plan, bundled, {"figure-2"}, {})
-    assert found["answer"]["found"] == "What was run does not answer the paper's question."
 
 
 def test_the_runs_themselves_on_a_few_sentences(

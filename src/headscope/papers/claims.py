@@ -98,16 +98,16 @@ def _ends(interval: Mapping[str, Any], sign: int) -> tuple[float | None, float |
 
 
 def claimed(
-    shown: Findings, *claims: Claim, tables: Iterable[Table] = (), told: bool = False
+    shown: Findings, *claims: Claim, tables: Iterable[Table] = (), in_words: bool = False
 ) -> Findings:
-    """The same behind these tables, with claims; `told`: each in a sentence of what was found."""
+    """The same behind these tables, with claims; `in_words`: each a sentence of what was found."""
     if shown == Findings() and not claims and not tables:
         return shown
     words = [f"{claim.name[:1].upper()}{claim.name[1:]}: {claim.by}." for claim in claims]
     return replace(
         shown,
         tables=(*tables, *shown.tables),
-        found=" ".join(filter(None, [shown.found, *(words if told else ())])),
+        found=" ".join(filter(None, [shown.found, *(words if in_words else ())])),
         more={**shown.more, "claims": [asdict(claim) for claim in claims]},
     )
 

@@ -113,7 +113,7 @@ def _base(setting: Setting) -> Findings:
             f"of {len(base.pairs)} tasks"
         )
         claims.append(of_interval(name, bounds(above), by, "an interval over tasks", sign=1))
-    return claimed(Findings(), *claims, tables=tables, told=True)
+    return claimed(Findings(), *claims, tables=tables, in_words=True)
 
 
 def _base_table(setting: Setting, other: str, pairs: Sequence[BasePair]) -> Table:
@@ -177,7 +177,7 @@ def _maps(setting: Setting) -> Findings:
     decides = "" if holds else "more masks of each direction, from other seeds"
     tested = "random sets of as many heads (hypergeometric)"
     name = "the masks of every two directions share more heads than random ones would"
-    return claimed(shown, Claim(name, holds, by, tested, decides=decides), told=True)
+    return claimed(shown, Claim(name, holds, by, tested, decides=decides), in_words=True)
 
 
 MAPS = Experiment(
@@ -207,7 +207,7 @@ def _families(setting: Setting) -> Findings:
         tables.append(_family_table(setting, tasks, run, result))
         if result is not None:  # the last is the paper's
             sure = _family_sure(result, run)
-            shown = claimed(Findings(sure=sure), *_family_claims(result, tasks), told=True)
+            shown = claimed(Findings(sure=sure), *_family_claims(result, tasks), in_words=True)
     return replace(shown, tables=tables)
 
 
@@ -385,7 +385,7 @@ def _attention(setting: Setting) -> Findings:
         "The heads of the mask differ from random sets of as many heads (p below 0.05, two-sided) "
         f"in {low} of {len(ran)} tasks."
     )
-    return claimed(Findings(sure=sure), _looks(ran), tables=[table], told=True)
+    return claimed(Findings(sure=sure), _looks(ran), tables=[table], in_words=True)
 
 
 def _looks(ran: Sequence[Case]) -> Claim:

@@ -12,7 +12,7 @@ from statistics import median
 
 from headscope.estimates import Estimate
 from headscope.evidence.blocks import beside_random
-from headscope.papers.cells import Place, beside
+from headscope.papers.cells import Place, with_published
 from headscope.papers.claims import LEVEL, claimed, of_tests
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
@@ -307,7 +307,7 @@ def _order(number: int, name: str, title: str, row: str, claim: str, about: str)
             claims.append(_later(claim, *firsts))
         sure = "There are no random orders, and the paper shows one prompt."
         shown = replace(shown, found="" if claims else shown.found, sure=sure)
-        return claimed(shown, *claims, tables=[table], told=True)
+        return claimed(shown, *claims, tables=[table], in_words=True)
 
     element, steps = f"Figure {number}", _order_steps(runs.RISING, name)
     return Experiment(f"figure-{number}", (element,), title, steps, show, needing("en-zh"))
@@ -387,12 +387,12 @@ def _states(setting: Setting) -> Findings:
         title = "Removed when the mask's heads are left, and the cosine with the instructed model"
         note = "The paper's number of heads is that after which the cosine stays as it is."
         own = {"heads removed": Cell(step, published=stable, digits=0)}
-        tables.append(beside(title, "the mask's heads", own, place.reference, note))
+        tables.append(with_published(title, "the mask's heads", own, place.reference, note))
         layers = "Similarity of each layer's output to the reference"
         along = shown_by(setting, runs.RISING, layers)
         shown = joined([shown, replace(along, found="", sure="")])
     claims = [] if result is None else [_nearer(result)]
-    return claimed(replace(shown, found=""), *claims, tables=tables, told=True)
+    return claimed(replace(shown, found=""), *claims, tables=tables, in_words=True)
 
 
 def _nearer(result: ComparedStates) -> Claim:

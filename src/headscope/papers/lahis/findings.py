@@ -10,7 +10,7 @@ from typing import Any
 from headscope.data.languages import language_name
 from headscope.estimates import Estimate
 from headscope.evidence.rows import SHARE, Condition, Evidence
-from headscope.papers.cells import beside, table
+from headscope.papers.cells import table, with_published
 from headscope.papers.claims import LEVEL, OPPOSITE, claimed, of_heads
 from headscope.papers.lahis.scale import HEADS, PAPER_SCALE, codes, settings_said, step_name
 from headscope.papers.lahis.steps import LOSSES, LOSSES_MOVING, named
@@ -372,7 +372,9 @@ def show_gates(setting: Setting) -> Findings:
             "(docs/negative-results.md)."
         )
         shown = replace(shown, sure=f"{shown.sure} {world}")
-    return claimed(shown, *claims, tables=[beside("Gates trained", "gates", rows, reference)])
+    return claimed(
+        shown, *claims, tables=[with_published("Gates trained", "gates", rows, reference)]
+    )
 
 
 def gates_claim(found: SoftGateResult, code: str) -> Claim:

@@ -115,14 +115,6 @@ def test_masks_beside_those_of_another_model(
     assert (line[4].published is None) == (other == QWEN)
 
 
-def test_translations_under_a_mask_that_the_paper_does_not_have(llama: Setting) -> None:
-    for other, theirs in ((BASE, 1.612), (QWEN, None)):
-        told = EXPERIMENTS["table-1"].show(with_(llama, others=(other,)))
-        main = table_of(told, "Masks of directions")
-        assert cell(main, "en-de", "NLL, mask of another model").published == theirs
-        assert cell(main, "en-de", "NLL, mask").published == 0.580
-
-
 def test_a_name_does_not_make_data_the_papers(llama: Setting, tmp_path: Path) -> None:
     for place in ("data/my_xnli_lookalike.tsv", "data/iwslt2017/en-de.tsv"):
         setting = with_(llama, pairs=(f"en-de={place}",) * 2)

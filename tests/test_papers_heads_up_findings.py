@@ -12,7 +12,6 @@ import pytest
 
 from heads_up_helpers import (
     EXPERIMENTS,
-    FOREIGN,
     OWN,
     Made,
     cell,
@@ -107,43 +106,6 @@ def test_table_1_by_hand(pocket: Setting) -> None:
     # All the way in one direction of two is not reached in every one.
     assert tuple(verdicts(found).values()) == (True, False)
     assert len(table_of(found, "NLL of every direction").rows) == 20
-
-
-def test_the_answer_is_all_claims_after_holm(pocket: Setting) -> None:
-    """By intervals alone every one of these masks would do what is claimed."""
-
-    def answer(loss: float = 0.01, words: float = 0.02) -> tuple[str, str]:
-        for step in ("proof-en-de", "proof-plural-en"):
-            shutil.rmtree(pocket.at(step), ignore_errors=True)
-        rows = conditions("nll", (2.0, 1.0, 0.9, 3.0), 0.05, loss)
-        put(pocket, "proof-en-de", proof("en-de", rows))
-        right = conditions("accuracy", (0.1, 0.5, 0.8, 0.2), 0.05, words)
-        put(pocket, "proof-plural-en", proof("plural-en", right))
-        found = {name: found_in(pocket, name) for name in ("table-1", "table-2")}
-        return PAPER.answer(pocket, found)
-
-    found, sure = answer()
-    assert found.startswith("Holds here:") and found.count("\n\u2013") == 4
-    assert "Open" not in found and "Not answered here: Figure 1, Table 3, " in sure
-    # Of 0.03 twice neither is left after Holm; that the instruction is reached has no such p.
-    held, opened = answer(0.03, 0.03)[0].split("Open:")
-    assert held.count("\u2013") == 2 and opened.count("0.06 after Holm") == 2
-    # Random masks that do as much say no, whatever the interval.
-    held, opened = answer(1 / 6)[0].split("Open:")
-    assert held.count("\u2013") == 3 and "over 99 draws 0.17" in opened
-
-
-def test_masks_of_another_model_and_other_sentences(llama: Setting) -> None:
-    put(llama, "mask-en-de", {"selected": 850})
-    swapped = proof("en-de", {"nll": [Made(reference=1.7)]}, reference=FOREIGN)
-    put(llama, "swap-en-de-of-Llama-3.1-8B", swapped)
-    main = table_of(found_in(llama, "table-1"), "Masks of directions")
-    # The same model, but no file of any name is known to be the paper's sentences.
-    assert main.reference is not None and not main.reference.comparable
-    assert "XNLI" in main.reference.why and "our instructions" not in main.reference.why
-    other = cell(main, "en-de", "NLL, mask of another model")
-    assert (other.value, other.published) == (1.7, 1.612)
-    assert cell(main, "en-de", "heads in the mask").published == 862
 
 
 def test_table_2_by_hand(pocket: Setting) -> None:
