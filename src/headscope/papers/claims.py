@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from math import isnan, nan
-from typing import Any
 
 from headscope.estimates import Estimate
 from headscope.evidence.rows import Condition, Evidence, Tested
@@ -35,7 +34,7 @@ def of_tests(
     if free is None or free.p_draws is None:
         return Claim(name, None, by, decides="random sets of heads")
     sign = 1 if free.side == "higher" else -1
-    spans = [_ends(vars(gap), sign) for gap in (free.difference, change) if gap is not None]
+    spans = [_ends(gap, sign) for gap in (free.difference, change) if gap is not None]
     by += f"; p over {free.draws} draws {free.p_draws:.2g}"
     if same is not None and same.p_draws is not None:
         by += f", over {same.draws} of the same layers {same.p_draws:.2g}"
@@ -76,9 +75,7 @@ def of_heads(
     return of_tests(name, table.against(statistic, condition, part), grounds, change)
 
 
-def of_interval(
-    name: str, interval: Mapping[str, Any], by: str, tested: str, *, sign: int
-) -> Claim:
+def of_interval(name: str, interval: Estimate, by: str, tested: str, *, sign: int) -> Claim:
     """A claim that an interval alone decides, by the side of zero that all of it lies on.
 
     `sign` is the side that is claimed, `tested` says of what the interval is.
@@ -90,10 +87,9 @@ def of_interval(
     return Claim(name, holds or None, by, tested, decides="" if holds else MORE)
 
 
-def _ends(interval: Mapping[str, Any], sign: int) -> tuple[float | None, float | None]:
+def _ends(interval: Estimate, sign: int) -> tuple[float | None, float | None]:
     """Of an interval, turned so that what is claimed lies above zero; None where it has none."""
-    ends = [interval.get(end) for end in ("low", "high")]
-    known = sorted(sign * float(end) for end in ends if end is not None and not isnan(end))
+    known = sorted(sign * end for end in (interval.low, interval.high) if not isnan(end))
     return (known[0], known[1]) if len(known) == 2 else (None, None)
 
 

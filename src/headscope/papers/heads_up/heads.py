@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from headscope.estimates import Estimate
 from headscope.evidence.rows import ORIGINAL, SELECTED
 from headscope.papers.claims import LEVEL, claimed, of_interval
 from headscope.papers.heads_up import runs
@@ -16,7 +17,6 @@ from headscope.papers.heads_up.cells import (
     MAIN,
     RANDOM,
     Case,
-    bounds,
     case_in,
     cell_of,
     of_masks,
@@ -104,6 +104,7 @@ def _base(setting: Setting) -> Findings:
         if base is None:
             continue
         above = base.above_chance
+        gap = Estimate(above.mean, above.low, above.high)
         jaccard, chance = base.mean["jaccard"], base.mean["expected_exact"]
         over = sum(pair.jaccard > pair.expected_exact for pair in base.pairs)
         name = f"its masks share more heads with those of {runs.slug(other)} than random ones would"
@@ -112,7 +113,7 @@ def _base(setting: Setting) -> Findings:
             f"{above.mean:.3f} ({above.low:.3f} to {above.high:.3f}); more than chance in {over} "
             f"of {len(base.pairs)} tasks"
         )
-        claims.append(of_interval(name, bounds(above), by, "an interval over tasks", sign=1))
+        claims.append(of_interval(name, gap, by, "an interval over tasks", sign=1))
     return claimed(Findings(), *claims, tables=tables, in_words=True)
 
 

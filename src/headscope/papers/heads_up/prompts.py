@@ -217,8 +217,8 @@ def place_of_order(setting: Setting, figure: str) -> Place:
     return place_of(setting, figure, other=other)
 
 
-def _walked(setting: Setting, step: str) -> OneByOneDetails | None:
-    """The steps of a finished removal of heads one by one."""
+def _one_by_one(setting: Setting, step: str) -> OneByOneDetails | None:
+    """A finished removal of heads one by one, step by step."""
     result = setting.read(step, OneByOneResult)
     return None if result is None else result.details
 
@@ -267,7 +267,7 @@ def _order_table(
 
 
 def _removed(setting: Setting) -> Findings:
-    result = _walked(setting, runs.RISING)
+    result = _one_by_one(setting, runs.RISING)
     if result is None or result.target_first is None:
         return Findings()
     share, (_, prompts, _) = result.target_first.share, target_first(result)
@@ -295,7 +295,7 @@ def _order(number: int, name: str, title: str, row: str, claim: str, about: str)
     """The removal in another order, compared with that of Figure 2; `about` is its table's."""
 
     def show(setting: Setting) -> Findings:
-        result, plain = (_walked(setting, step) for step in (name, runs.RISING))
+        result, plain = (_one_by_one(setting, step) for step in (name, runs.RISING))
         orders = {"this order": result, "rising weight": plain}
         place = place_of_order(setting, f"Figure {number}")
         table = _order_table(f"{about}, of {setting.geometry.total} heads", orders, place, row)
@@ -374,7 +374,7 @@ def _states_steps(setting: Setting) -> Steps:
 
 def _states(setting: Setting) -> Findings:
     result = setting.read(runs.STATES, ComparedStates)
-    removal = _walked(setting, runs.RISING)
+    removal = _one_by_one(setting, runs.RISING)
     titles = ("Cosine after each layer", "Cosine after each attention", "Likeliest tokens by layer")
     shown, tables = shown_by(setting, runs.STATES, *titles), list[Table]()
     if removal is not None:

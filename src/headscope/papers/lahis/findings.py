@@ -12,8 +12,15 @@ from headscope.estimates import Estimate
 from headscope.evidence.rows import SHARE, Condition, Evidence
 from headscope.papers.cells import table, with_published
 from headscope.papers.claims import LEVEL, OPPOSITE, claimed, of_heads
-from headscope.papers.lahis.scale import HEADS, PAPER_SCALE, codes, settings_said, step_name
-from headscope.papers.lahis.steps import LOSSES, LOSSES_MOVING, named
+from headscope.papers.lahis.scale import (
+    HEADS,
+    PAPER_SCALE,
+    parts,
+    settings_said,
+    step_name,
+    step_of,
+)
+from headscope.papers.lahis.steps import LOSSES, LOSSES_MOVING
 from headscope.papers.paper import Setting
 from headscope.papers.published import ANY, source, value
 from headscope.papers.study_steps import joined, of_run, shown_by, titled
@@ -245,7 +252,7 @@ def show_general(setting: Setting, found: Summaries, shown: Findings) -> Finding
 
 def show_off_target(setting: Setting) -> Findings:
     """Whether the model leaves a language without its heads."""
-    parts, claims = [], []
+    every, claims = list[Findings](), []
     for ask, title in (("translate", "translations"), ("continue", "continued documents")):
         step = step_name(setting, f"off-target-{ask}")
         found = setting.read(step, OffTarget)
@@ -254,13 +261,13 @@ def show_off_target(setting: Setting) -> Findings:
         table = found.evidence
         shown = shown_by(setting, step, *WRITTEN, "In which language instead")
         known = "off_target" in table.statistics
-        parts.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
+        every.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
         own = next((each for each in table.selected if each.of == OWN), None)
         if known and own is not None:
             name = f"without a language's own heads {title} leave it"
             what, how = f"{title} in another language", "without the heads specific to the language"
             claims.append(written_claim(name, what, how, table, own, "off_target"))
-    return claimed(joined(parts), *claims)
+    return claimed(joined(every), *claims)
 
 
 @of_run(_step("mitigation"), Steering, *WRITTEN, "Other measures")
@@ -294,10 +301,9 @@ def show_mitigation(setting: Setting, found: Steering, shown: Findings) -> Findi
 
 def show_transfer(setting: Setting) -> Findings:
     """Which of two contradicting statements is believed, with a language turned up or down."""
-    given = codes(setting.data.statements)
-    parts, claims = [], []
-    for pair in ("",) if setting.pocket or not given else given:
-        step = step_name(setting, named("transfer", pair))
+    shown, claims = list[Findings](), []
+    for pair in parts(setting, setting.data.statements):
+        step = step_name(setting, step_of("transfer", pair))
         found, of = setting.read(step, Transfer), f", {pair}" if pair else ""
         if found is None:
             continue
@@ -308,11 +314,10 @@ def show_transfer(setting: Setting) -> Findings:
             claims.append(
                 written_claim(name, what, how, found.evidence, each, "follows_a", "pairs")
             )
-        shown = shown_by(setting, step, *WRITTEN, "Other measures")
-        parts.append(titled(shown, pair) if pair else shown)
-    shown = joined(parts)
+        shown.append(titled(shown_by(setting, step, *WRITTEN, "Other measures"), pair))
+    every = joined(shown)
     none = "No language of these pairs has heads of its own, so nothing was changed."
-    return claimed(replace(shown, found=none) if parts and not claims else shown, *claims)
+    return claimed(replace(every, found=none) if shown and not claims else every, *claims)
 
 
 def written_claim(
@@ -348,23 +353,23 @@ def written_claim(
 
 def show_gates(setting: Setting) -> Findings:
     """Trained gates against random heads trained alike, and against the same heads removed."""
-    parts, claims, rows = list[Findings](), [], {}
+    languages, claims, rows = list[Findings](), [], {}
     theirs = value("lahis", "Abstract", model=ANY, row="soft head mask", column="parameters",
                    measure="count")  # fmt: skip
-    for code in ("",) if setting.pocket else codes(setting.data.questions):
-        step = step_name(setting, named("soft-gate", code))
+    for code in parts(setting, setting.data.questions):
+        step = step_name(setting, step_of("soft-gate", code))
         found = setting.read(step, SoftGateResult)
         selected = None if found is None else found.evidence.main.k
         rows[code or "questions"] = Cell(selected, None, None, theirs, "not run", 0)
         if found is not None:
             shown = shown_by(setting, step, "Questions answered", "Differences", "Gates")
-            parts.append(titled(shown, code) if code else shown)
+            languages.append(titled(shown, code))
             claims.append(gates_claim(found, code))
-    if not parts:
+    if not languages:
         return Findings()
     why = "not comparable: the abstract does not say of which model"
     reference = Reference(source("lahis", "Abstract"), MODELS, False, why)
-    shown = joined(parts)
+    shown = joined(languages)
     if setting.pocket:
         world = (
             "The questions are of the bundled model's own world, in a prompt whose order it never "

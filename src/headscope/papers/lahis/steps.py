@@ -18,8 +18,10 @@ from headscope.papers.lahis.scale import (
     documents,
     general_in,
     languages,
+    parts,
     scale,
     step_name,
+    step_of,
     written_share,
 )
 from headscope.papers.paper import Setting, Step
@@ -262,17 +264,17 @@ def transfers(setting: Setting) -> tuple[Step, ...]:
     One run for the statements that there are, or one for each file of one's own.
     """
     counts, n, given = scale(setting), languages(setting), setting.data.statements
-    own = () if setting.pocket else codes(given)
-    conditions = (1 if own else n * (n - 1)) * (1 + 2 * (1 + 2 * counts.writing_draws))
+    own = parts(setting, given)
+    conditions = (1 if own[0] else n * (n - 1)) * (1 + 2 * (1 + 2 * counts.writing_draws))
     work = _written(setting, conditions, counts.statements, passes=2)
 
     def step(pair: str) -> Step:
         data = _file(given, pair) if pair else None
         settings = partial(_changed, VerifyTransfer, data=data, limit=counts.statements)
         title = "answers to statements that contradict each other" + (f", {pair}" if pair else "")
-        return _step(setting, verify_transfer, settings, named("transfer", pair), title, work)
+        return _step(setting, verify_transfer, settings, step_of("transfer", pair), title, work)
 
-    return tuple(map(step, own or ("",)))
+    return tuple(map(step, own))
 
 
 def _changed(kind: Callable[..., AnySettings], setting: Setting, **own: Any) -> AnySettings:
@@ -341,16 +343,11 @@ def gates(setting: Setting) -> tuple[Step, ...]:
     title = "gates of a few heads trained on questions"
 
     def step(code: str) -> Step:
-        settings, name = partial(train_gates, code), named("soft-gate", code)
+        settings, name = partial(train_gates, code), step_of("soft-gate", code)
         own = f"{title} in {code}" if code else title
         return _step(setting, find_soft_gate, settings, name, own, work)
 
-    return tuple(map(step, ("",) if setting.pocket else codes(setting.data.questions)))
-
-
-def named(name: str, of: str) -> str:
-    """A step of one language or pair of the user's, or of the bundled model's own."""
-    return f"{name}-{of}" if of else name
+    return tuple(map(step, parts(setting, setting.data.questions)))
 
 
 def _file(given: tuple[str, ...], name: str) -> str:
