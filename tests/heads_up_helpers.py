@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import paper_helpers
-from headscope.estimates import Estimate
-from headscope.evidence.controls import CONTROLS
-from headscope.evidence.rows import Condition, Evidence, Level, Tested
+from headscope.evidence.rows import Condition
 from headscope.heads import Geometry
 from headscope.papers.claims import claims_of
 from headscope.papers.heads_up.paper import PAPER
@@ -27,6 +25,7 @@ from headscope.results.states import ComparedStates
 from headscope.runs import codec, encode
 from headscope.shown.blocks import Cell, Findings, Table
 from headscope.verify.masks.evidence import STATISTICS
+from paper_helpers import INSTRUCTED, Row, evidence
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LLAMA_HEADS = Geometry.uniform(32, 32)
@@ -118,84 +117,41 @@ def put_samples(
 
 
 OWN = Condition("selected", "own mask", 3, 0.0, heads=("0.0", "0.1", "0.2"))
-FOREIGN, INSTRUCTED = replace(OWN, kind="foreign", draw=0), Condition("instructed")
+FOREIGN = replace(OWN, kind="foreign", draw=0)
 
 
-@dataclass(frozen=True)
-class Made:
-    """A measure of a task as made up: in the original model, with heads removed, with two random
-    masks around a mean, and in what the heads are compared with besides (`reference`).
-
-    `half` of every interval of a difference; `p_draws` and `least_p` of random masks of each kind.
-    """
-
-    original: float | None = None
-    selected: float | None = None
-    random: float | None = None
-    reference: float | None = None
-    half: float = 0.1
-    p_draws: float = 0.01
-    least_p: float = 0.01
-    side: str = "lower"
-    own: Condition = OWN
+def made(
+    original: float | None = None,
+    selected: float | None = None,
+    random: float | None = None,
+    reference: float | None = None,
+    half: float = 0.1,
+    p_draws: float = 0.01,
+    least_p: float = 0.01,
+    side: Literal["higher", "lower"] = "lower",
+    own: Condition = OWN,
+) -> Row:
+    """A measure of a task in the original model, with heads removed, under random masks, and in
+    what the heads are compared with besides."""
+    return Row("", own, "", original, selected, half, random, p_draws=p_draws, p_same=p_draws,
+               side=side, reference=reference, least_p=least_p)  # fmt: skip
 
 
 def table(
     task: str,
-    measures: Mapping[str, Sequence[Made]],
+    measures: Mapping[str, Sequence[Row]],
     controls: tuple[str, str] = ("shuffled", "shuffled same layers"),
     reference: Condition = INSTRUCTED,
     examples: int = 100,
 ) -> dict[str, Any]:
     """A table of evidence of one task, as JSON."""
-    conditions: dict[str, Condition] = {}
-    levels, tests = list[Level](), list[Tested]()
-
-    def level(each: Condition, name: str, value: float | None, change: Estimate | None) -> None:
-        conditions[each.id] = each
-        if value is not None:
-            levels.append(Level(value=value, low=value - 0.01, high=value + 0.01, part=task,
-                                condition=each.id, statistic=name, examples=examples,
-                                change=change))  # fmt: skip
-
-    for name, rows in measures.items():
-        for made in rows:
-            base, now, own = made.original, made.selected, made.own
-
-            def gap(at: float | None, now: float | None = now, half: float = made.half) -> Any:
-                if at is None or now is None:
-                    return None
-                return Estimate(now - at, now - at - half, now - at + half)
-
-            level(Condition(), name, base, None)
-            level(own, name, now, gap(base))
-            level(reference, name, made.reference, None)
-            if made.random is not None:
-                for control in controls:
-                    for draw, step in enumerate((-0.1, 0.1)):
-                        drawn = replace(own, kind=control, draw=draw)
-                        level(drawn, name, made.random + step, None)
-            about = {"part": task, "condition": own.id, "statistic": name, "side": made.side}
-            tests += [
-                Tested(control=control, difference=difference, p_draws=made.p_draws, draws=99,
-                       least_p=made.least_p, p_examples=0.0001, **about)
-                for control in controls
-                if (difference := gap(made.random))
-            ]  # fmt: skip
-            if (difference := gap(made.reference)) is not None:
-                tests.append(Tested(control=reference.kind, difference=difference, **about))
-    ordered = sorted(conditions.values(), key=lambda each: each.kind != "original")
-    return encode(
-        Evidence(
-            statistics={name: STATISTICS[name] for name in measures if name in STATISTICS},
-            controls={
-                name: CONTROLS[name] for name in (*controls, reference.kind) if name in CONTROLS
-            },
-            conditions=tuple(ordered),
-            levels=tuple(levels),
-            tests=tuple(tests),
-        )
-    )
+    rows = [
+        row._replace(part=task, statistic=name, examples=examples)
+        for name, own in measures.items()
+        for row in own
+    ]
+    known = {name: STATISTICS[name] for name in measures if name in STATISTICS}
+    return encode(evidence(known, rows, controls, reference))
 
 
 def conditions(
@@ -203,15 +159,15 @@ def conditions(
     values: tuple[float, float, float, float],
     half: float = 0.1,
     p_draws: float = 0.01,
-) -> dict[str, list[Made]]:
+) -> dict[str, list[Row]]:
     """As is, instructed, masked, and two random masks around a mean."""
     plain, asked, masked, random = values
-    side = "lower" if measure == "nll" else "higher"
-    return {measure: [Made(plain, masked, random, asked, half, p_draws, side=side)]}
+    side: Literal["higher", "lower"] = "lower" if measure == "nll" else "higher"
+    return {measure: [made(plain, masked, random, asked, half, p_draws, side=side)]}
 
 
 def proof(
-    task: str, measures: Mapping[str, Sequence[Made]], examples: int = 100, **more: Any
+    task: str, measures: Mapping[str, Sequence[Row]], examples: int = 100, **more: Any
 ) -> dict[str, Any]:
     """A result of `verify mask` with these conditions."""
     tasks = {task: {"examples": examples}}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from headscope.estimates import Estimate
+from headscope.evidence.controls import CONTROLS
+from headscope.evidence.rows import Condition, Evidence, Level, Statistic, Tested
 from headscope.heads import Geometry
 from headscope.papers.claims import claims_of, judged
 from headscope.papers.paper import Experiment, Missing, PaperData, Setting, Step, StudyRun
@@ -60,6 +62,81 @@ def put(setting: Setting, step: str, result: Any, command: str | None = None) ->
     done = json.dumps({"format": 1, "result": file_digest(folder / "result.json")})
     (folder / "DONE.json").write_text(done, encoding="utf-8")
     return folder
+
+
+INSTRUCTED = Condition("instructed")
+
+
+class Row(NamedTuple):
+    """Selected heads in one part, as made up: a statistic in the original model, with them changed,
+    with random heads and in what they are compared with besides; and their tests.
+
+    `half` of every interval; `p_draws` against random heads, `p_same` those of the same layers.
+    """
+
+    part: str
+    condition: Condition
+    statistic: str
+    base: float | None
+    value: float | None
+    half: float
+    random: float | None
+    examples: int = 7
+    draws: int = 99
+    p_draws: float = 0.02
+    p_same: float = 0.02
+    p_examples: float = 0.001
+    side: Literal["higher", "lower"] = "higher"
+    reference: float | None = None
+    least_p: float | None = None
+
+
+def evidence(
+    statistics: Mapping[str, Statistic],
+    rows: Iterable[Row],
+    controls: Sequence[str] = ("random", "same layers"),
+    reference: Condition = INSTRUCTED,
+) -> Evidence:
+    """A table that holds these rows."""
+    conditions = {"original": Condition()}
+    levels, tests = dict[tuple[str, ...], Level](), list[Tested]()
+    for row in rows:
+        own, known = row.condition, {"part": row.part, "statistic": row.statistic}
+
+        def gap(other: float | None, row: Row = row) -> Estimate | None:
+            if other is None or row.value is None:
+                return None
+            return around(row.value - other, row.half)
+
+        values = {Condition(): row.base, own: row.value, reference: row.reference}
+        values |= {replace(own, kind=control, draw=0): row.random for control in controls}
+        conditions[own.id] = own
+        for each, value in values.items():
+            if value is not None:
+                conditions[each.id] = each
+                change = gap(row.base) if each is own else None
+                levels[row.part, each.id, row.statistic] = Level(
+                    **vars(around(value)), condition=each.id, change=change,
+                    examples=row.examples, **known,
+                )  # fmt: skip
+        known |= {"condition": own.id, "side": row.side}
+        least = 1 / (1 + row.draws) if row.least_p is None else row.least_p
+        for control, p in zip(controls, (row.p_draws, row.p_same), strict=True):
+            if (difference := gap(row.random)) is not None:
+                tests.append(
+                    Tested(control=control, difference=difference, p_draws=p, draws=row.draws,
+                           least_p=least, p_examples=row.p_examples, **known)
+                )  # fmt: skip
+        if (difference := gap(row.reference)) is not None:
+            tests.append(Tested(control=reference.kind, difference=difference, **known))
+    names = (*controls, reference.kind)
+    return Evidence(
+        statistics=dict(statistics),
+        controls={name: CONTROLS[name] for name in names if name in CONTROLS},
+        conditions=tuple(conditions.values()),
+        levels=tuple(levels.values()),
+        tests=tuple(tests),
+    )
 
 
 def verdicts(**findings: Findings) -> dict[str, bool | None]:

@@ -10,7 +10,6 @@ import pytest
 from heads_up_helpers import (
     EXPERIMENTS,
     LLAMA,
-    LLAMA_HEADS,
     WORDS,
     llama_setting,
     pocket_setting,
@@ -80,15 +79,6 @@ def test_due_steps_need_no_step_that_is_left_out(pocket: Setting, llama: Setting
         assert "due" in {one.state for one in plan.steps}
         blocked = {one.step.name for one in plan.steps if one.state == "blocked"}
         assert not blocked
-
-
-def test_pocket_directions_share_sources_and_targets_and_one_is_without_english() -> None:
-    ways = [tuple(name.split("-")) for name in tasks.POCKET_DIRECTIONS]
-    sources, targets = zip(*ways, strict=True)
-    assert sorted(map(sources.count, set(sources))) == [2, 2]
-    assert max(map(targets.count, set(targets))) == 2
-    assert any((b, a) in ways for a, b in ways)
-    assert sum("en" not in way for way in ways) == 1
 
 
 def test_every_step_has_work_unless_it_only_compares(pocket: Setting, llama: Setting) -> None:
@@ -230,23 +220,6 @@ def test_settings_of_a_large_model_are_those_of_table_11(llama: Setting, pocket:
     assert [one.published for one in cells(training, "steps")] == [6190, 6250]
     assert [one.value for one in cells(training, "first learning rate")] == [0.1, 0.1]
     assert "96 heads" in told.found
-
-
-def test_missing_data_is_named(tmp_path: Path) -> None:
-    bare = Setting(ModelChoice(LLAMA), LLAMA_HEADS, "digest", PaperData(), tmp_path)
-    needed = {
-        "table-1": ("XNLI", "--pairs"), "table-2": ("Todd", "--tasks"),
-        "figure-6": ("IWSLT2017", "--pairs"), "table-4": ("XNLI", "--others"),
-        "table-43": ("experts", "--model"),
-    }  # fmt: skip
-    for name, (why, give) in needed.items():
-        missing = EXPERIMENTS[name].steps(bare)
-        assert isinstance(missing, Missing) and why in missing.why and give in missing.give
-
-
-def test_what_pocket_cannot_be_asked(pocket: Setting) -> None:
-    missing = {one.name for one in PAPER.experiments if isinstance(one.steps(pocket), Missing)}
-    assert missing == {"table-5", "table-7", "table-43"}
 
 
 def test_a_model_with_experts_is_told_by_its_name(llama: Setting) -> None:

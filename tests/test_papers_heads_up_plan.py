@@ -22,7 +22,7 @@ from headscope.papers.heads_up.prompts import place_of_order
 from headscope.papers.heads_up.tasks import EN_ZH, TABLE_1, check_file, directions
 from headscope.papers.paper import Missing, Setting, Steering, Step
 from headscope.papers.plan import Coverage, make_plan
-from headscope.papers.published import paper_tasks, published
+from headscope.papers.published import published
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice, found_on, read_tasks
@@ -157,21 +157,6 @@ def test_the_walk_of_english_to_chinese_is_over_the_paper_s_sentence(llama: Sett
     assert "one prompt of its own" not in place_of_order(own, "Figure 2").reference.why
     other = with_pairs(llama, "en-de=a")
     assert settings_of(other, "verify one-by-one")["walk"].tasks.data == ("en-de=a",)
-
-
-def test_whose_instructions_are_told_and_how_many_tasks_are_mixed(
-    llama: Setting, tmp_path: Path
-) -> None:
-    pocket = pocket_setting(tmp_path / "pocket")
-    for setting, own in ((pocket, False), (llama, True)):
-        note = " ".join(PAPER.notes(setting))
-        assert ("paper are its own" in note) == own and "tasks are the paper's" not in note
-    (folder,) = llama.data.tasks
-    for name in paper_tasks():
-        (Path(folder) / f"{name}.json").write_text("[]", "utf-8")
-    assert (
-        "mixes 34 tasks, that of the paper 32" in EXPERIMENTS["table-3"].show(llama).tables[0].note
-    )
 
 
 def test_draws_reach_every_control(llama: Setting) -> None:

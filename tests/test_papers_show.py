@@ -61,22 +61,6 @@ def test_every_experiment_stands_in_the_table_and_those_with_results_have_a_sect
     assert set(names(section(shown, "Runs").blocks[0])) == made_runs
 
 
-def test_many_elements_are_named_shortly_and_what_may_be_run_says_how(tmp_path: Path) -> None:
-    elements = ["Table 1", *(f"Table {n}" for n in range(12, 32)), "Figure 4", "exp-type ppl"]
-    rows = [
-        made.experiment("masks", *elements),
-        made.experiment("full", "Table 2", state="not run", why="left to --full: a mask"),
-        made.experiment("theirs", state="missing", why="nobody has that model"),
-    ]
-    shown = shown_of(made.write_paper(tmp_path, experiments=rows))
-    assert names(overview(shown))[0] == ("Tables 1 and 12\u201331, Figure 4, exp-type ppl")
-    assert [row.cells[-1].value for row in overview(shown).rows] == [
-        "",
-        "left to --full: a mask; --only full --full",
-        "nobody has that model; nothing would help",
-    ]
-
-
 def test_what_is_read_is_what_the_paper_wrote(tmp_path: Path) -> None:
     figures = [made.heatmap(3, 4, empty=5), made.lines(), made.bars(3, signs=True)]
     table = made.pairs_table(made.SAME)

@@ -295,3 +295,16 @@ def test_a_measurement_of_another_mixture_is_not_taken_for_this_one(
     place = finished[0] / "trainings" / "seed-4-baseline"
     with pytest.raises(InputError, match="trained on another mixture"):
         train_and_measure(Training(place, "another", 0, 4, 512), place)
+
+
+def test_workers_train_every_model_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    trained: list[tuple[Path, int | None]] = []
+
+    def record(training: Training, place: Path, threads: int | None = None) -> None:
+        trained.append((place, threads))
+
+    monkeypatch.setattr(experiment, "train_and_measure", record)
+    given = [(Training(Path(), "", 0, at, 8), Path(str(at))) for at in range(5)]
+    for rank in range(2):
+        experiment._Trainings(given)(None, rank, 2)
+    assert sorted(trained) == [(Path(str(at)), 1) for at in range(5)]

@@ -41,7 +41,7 @@ class Place:
         return grid(title, rows, columns, cell, self.reference, note)
 
 
-def beside(
+def with_published(
     title: str, what: str, rows: Mapping[str, Cell], reference: Reference, note: str = ""
 ) -> Table:
     """A table of one column: our figures with the published ones, a row each."""
@@ -51,17 +51,14 @@ def beside(
 def table(
     title: str, columns: Sequence[str], rows: Mapping[str, Sequence[Any]], note: str = ""
 ) -> Table:
-    """A table of rows with a cell, a number, a text, or an estimate as JSON in each column."""
-    made = (Row(name, tuple(map(_cell, values))) for name, values in rows.items())
+    """A table of rows with a cell, a number or a text in each column."""
+
+    def cell(value: Any) -> Cell:
+        digits = 0 if isinstance(value, int) else 3
+        return value if isinstance(value, Cell) else Cell(value, why="none", digits=digits)
+
+    made = (Row(name, tuple(map(cell, values))) for name, values in rows.items())
     return Table(title, tuple(columns), tuple(made), note=note)
-
-
-def _cell(value: Any) -> Cell:
-    if isinstance(value, Cell):
-        return value
-    if isinstance(value, Mapping):
-        return Cell(value["value"], value["low"], value["high"], why="none")
-    return Cell(value, why="none", digits=0 if isinstance(value, int) else 3)
 
 
 def hundred(
@@ -77,17 +74,3 @@ def hundred(
         None if number is None else 100 * number for number in (share, low, high, published)
     )
     return Cell(ours, low, high, theirs, why, 1)
-
-
-def range_of(difference: Mapping[str, float | None], digits: int = 1) -> str:
-    """A difference with its interval in words, as far as they are known."""
-    value, *ends = (difference.get(name) for name in ("value", "low", "high"))
-    if value is None:
-        return "not measured"
-    interval = " to ".join(f"{end:+.{digits}f}" for end in ends if end is not None)
-    return f"{value:+.{digits}f}{f' ({interval})' if interval else ''}"
-
-
-def less(value: float | None, other: float | None) -> float | None:
-    """The difference of two numbers; None where either is unknown."""
-    return None if value is None or other is None else value - other

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
-from math import isnan
-from typing import Any
+from math import isnan, nan
 
 from headscope.estimates import Estimate
-from headscope.evidence.rows import Tested
+from headscope.evidence.rows import Condition, Evidence, Tested
 from headscope.measure.statistics import holm
 from headscope.papers.paper import Experiment, Setting
 from headscope.shown.blocks import Claim, Findings, Table
@@ -35,7 +34,7 @@ def of_tests(
     if free is None or free.p_draws is None:
         return Claim(name, None, by, decides="random sets of heads")
     sign = 1 if free.side == "higher" else -1
-    spans = [_ends(vars(gap), sign) for gap in (free.difference, change) if gap is not None]
+    spans = [_ends(gap, sign) for gap in (free.difference, change) if gap is not None]
     by += f"; p over {free.draws} draws {free.p_draws:.2g}"
     if same is not None and same.p_draws is not None:
         by += f", over {same.draws} of the same layers {same.p_draws:.2g}"
@@ -59,9 +58,24 @@ def of_tests(
     return Claim(name, None if needed else True, by, tested, p, "; ".join(needed))
 
 
-def of_interval(
-    name: str, interval: Mapping[str, Any], by: str, tested: str, *, sign: int
+def of_heads(
+    name: str,
+    table: Evidence,
+    statistic: str,
+    condition: Condition,
+    by: Callable[[float, Estimate, float], str],
+    part: str | None = None,
 ) -> Claim:
+    """A claim about some heads of a table of evidence; its grounds are `by` of the statistic with
+    them changed, the change from the original model, and the mean of random heads."""
+    now = table.level(statistic, condition, part)
+    change = (now and now.change) or Estimate()
+    random = table.draws(statistic, condition, "random", part).mean
+    grounds = by(now.value if now else nan, change, random)
+    return of_tests(name, table.against(statistic, condition, part), grounds, change)
+
+
+def of_interval(name: str, interval: Estimate, by: str, tested: str, *, sign: int) -> Claim:
     """A claim that an interval alone decides, by the side of zero that all of it lies on.
 
     `sign` is the side that is claimed, `tested` says of what the interval is.
@@ -73,24 +87,23 @@ def of_interval(
     return Claim(name, holds or None, by, tested, decides="" if holds else MORE)
 
 
-def _ends(interval: Mapping[str, Any], sign: int) -> tuple[float | None, float | None]:
+def _ends(interval: Estimate, sign: int) -> tuple[float | None, float | None]:
     """Of an interval, turned so that what is claimed lies above zero; None where it has none."""
-    ends = [interval.get(end) for end in ("low", "high")]
-    known = sorted(sign * float(end) for end in ends if end is not None and not isnan(end))
+    known = sorted(sign * end for end in (interval.low, interval.high) if not isnan(end))
     return (known[0], known[1]) if len(known) == 2 else (None, None)
 
 
 def claimed(
-    shown: Findings, *claims: Claim, tables: Iterable[Table] = (), told: bool = False
+    shown: Findings, *claims: Claim, tables: Iterable[Table] = (), in_words: bool = False
 ) -> Findings:
-    """The same behind these tables, with claims; `told`: each in a sentence of what was found."""
+    """The same behind these tables, with claims; `in_words`: each a sentence of what was found."""
     if shown == Findings() and not claims and not tables:
         return shown
     words = [f"{claim.name[:1].upper()}{claim.name[1:]}: {claim.by}." for claim in claims]
     return replace(
         shown,
         tables=(*tables, *shown.tables),
-        found=" ".join(filter(None, [shown.found, *(words if told else ())])),
+        found=" ".join(filter(None, [shown.found, *(words if in_words else ())])),
         more={**shown.more, "claims": [asdict(claim) for claim in claims]},
     )
 

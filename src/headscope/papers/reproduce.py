@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping, Set
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from headscope import options
 from headscope.data.chat import ChatModel, EndpointError, default_cache
@@ -24,7 +24,15 @@ from headscope.papers.paper import (
     Word,
     decided,
 )
-from headscope.papers.plan import Plan, Planned, PlannedStep, costs_here, make_plan, stored_result
+from headscope.papers.plan import (
+    Estimate,
+    Plan,
+    Planned,
+    PlannedStep,
+    costs_here,
+    make_plan,
+    stored_result,
+)
 from headscope.papers.registry import PAPERS, experiments_named, paper_named
 from headscope.progress import Progress
 from headscope.runs import Run, carry_out, encode
@@ -40,14 +48,13 @@ from headscope.studies.models import (
 )
 from headscope.studies.report import write_report
 
-if TYPE_CHECKING:
-    from headscope.lm import LanguageModel
-
 COMMAND = "reproduce"
 #: Where runs would be if no folder is named yet; it never exists.
 NOWHERE = Path("runs") / "none"
 #: Hears the paper's name and what will be run before anything is.
 Announce = Callable[[str, Plan], None]
+#: Estimates of the seconds and bytes of work, where the model gives them.
+Costs = tuple[Estimate | None, Estimate | None]
 #: Why an experiment was not run, if nothing else is in the way.
 NOT_REQUESTED = "it was not asked for"
 #: What a paper says where it has no answer, with and without anything that was run.
@@ -115,31 +122,22 @@ def reproduce(
     """
     paper = paper_named(config.paper)
     named = {each.name for each in experiments_named(paper, config.only)}
-    with kept_model():
-        lm = config.model.load_for()
 
-        def compute(run: Run) -> dict[str, Any]:
-            nonlocal lm
-            model = about_model(lm)
-            run.provenance |= model_provenance(lm)
-            setting = _setting(config, lm.geometry, lm.digest, run.path)
-            plan = make_plan(paper.experiments, setting, *costs_here(lm))
-            wanted = Plan(tuple(each for each in plan.experiments if each.experiment.name in named))
-            if announce is not None:
-                announce(paper.name, wanted)
-            del lm
-            failed = _run_all(paper, plan, wanted, setting, progress)
-            after = make_plan(paper.experiments, setting)
-            _keep_stored(after, setting)
-            return {
-                "command": _command(config),
-                "model": model,
-                "seed": config.seed,
-                **describe(paper, after, setting, named, failed),
-                "failed": {name: why for name, (why, _) in failed.items()},
-            }
+    def compute(run: Run, setting: Setting, costs: Costs) -> dict[str, Any]:
+        plan = make_plan(paper.experiments, setting, *costs)
+        wanted = Plan(tuple(each for each in plan.experiments if each.experiment.name in named))
+        if announce is not None:
+            announce(paper.name, wanted)
+        failed = _run_all(paper, plan, wanted, setting, progress)
+        after = make_plan(paper.experiments, setting)
+        _keep_stored(after, setting)
+        return {
+            "seed": config.seed,
+            **describe(paper, after, setting, named, failed),
+            "failed": {name: why for name, (why, _) in failed.items()},
+        }
 
-        return _reported([paper], config, lm, out, compute)
+    return _reported([paper], config, out, compute)
 
 
 def reproduce_all(
@@ -149,37 +147,25 @@ def reproduce_all(
     announce: Announce | None = None,
 ) -> dict[str, Any]:
     """Run every paper, each below `out` in a folder of its name, and write an index of them."""
-    with kept_model():
-        lm = config.model.load_for()
 
-        def compute(run: Run) -> dict[str, Any]:
-            nonlocal lm
-            model = about_model(lm)
-            run.provenance |= model_provenance(lm)
-            del lm
-            papers: list[dict[str, Any]] = []
-            failed: dict[str, str] = {}
-            for name in PAPERS:
-                own = replace(config, paper=name)
-                result = reproduce(own, run.path / name, progress, announce)
-                failed |= {f"{name}: {step}": why for step, why in result["failed"].items()}
-                papers.append(
-                    {key: result["paper"][key] for key in ("name", "title", "question")}
-                    | {key: result[key] for key in ("answer", "totals", "signature", "failed")}
-                    | {"run": name, "report": f"{name}/report.html"}
-                )
-            counts = ("runs", "run", "stored", "not_run", "seconds")
-            totals = {key: sum(paper["totals"][key] for paper in papers) for key in counts}
-            return {
-                "command": _command(config),
-                "model": model,
-                "papers": papers,
-                "totals": totals,
-                "failed": failed,
-                "seconds": totals["seconds"],
-            }
+    def compute(run: Run, setting: Setting, costs: Costs) -> dict[str, Any]:
+        papers: list[dict[str, Any]] = []
+        failed: dict[str, str] = {}
+        for name in PAPERS:
+            own = replace(config, paper=name)
+            result = reproduce(own, run.path / name, progress, announce)
+            failed |= {f"{name}: {step}": why for step, why in result["failed"].items()}
+            papers.append(
+                {key: result["paper"][key] for key in ("name", "title", "question")}
+                | {key: result[key] for key in ("answer", "totals", "signature", "failed")}
+                | {"run": name, "report": f"{name}/report.html"}
+            )
+        counts = ("runs", "run", "stored", "not_run", "seconds")
+        totals = {key: sum(paper["totals"][key] for paper in papers) for key in counts}
+        seconds = totals["seconds"]
+        return {"papers": papers, "totals": totals, "failed": failed, "seconds": seconds}
 
-        return _reported([paper_named(name) for name in PAPERS], config, lm, out, compute)
+    return _reported(list(map(paper_named, PAPERS)), config, out, compute)
 
 
 def planned(config: Reproduce, geometry: Geometry, digest: str, folder: Path) -> tuple[Paper, Plan]:
@@ -193,14 +179,35 @@ def planned(config: Reproduce, geometry: Geometry, digest: str, folder: Path) ->
 def _reported(
     papers: list[Paper],
     config: Reproduce,
-    lm: LanguageModel,
     out: Path | None,
-    compute: Callable[[Run], dict[str, Any]],
+    compute: Callable[[Run, Setting, Costs], dict[str, Any]],
 ) -> dict[str, Any]:
     """The result of the run of these papers, filled up where it is finished, and its report.
 
     InputError for flags that no plan can be made of, before a folder is bound to them.
     """
+    with kept_model():
+        lm = config.model.load_for()
+        setting = _setting(config, lm.geometry, lm.digest, NOWHERE)
+        _check(papers, config, setting)
+        inputs, about = model_inputs(lm) | config.data.digests(), model_provenance(lm)
+        held = [lm]  # let go before the first step, which may need all the memory for another model
+        del lm
+
+        def computed(run: Run) -> dict[str, Any]:
+            own = held.pop()
+            model, costs = about_model(own), (None, None) if papers[1:] else costs_here(own)
+            run.provenance |= model_provenance(own)
+            del own
+            found = compute(run, replace(setting, folder=run.path), costs)
+            return {"command": _command(config), "model": model, **found}
+
+        command, settings = f"{COMMAND} {config.paper}", {"settings": config}
+        result = carry_out(command, out, settings, inputs, computed, None, about, fills_up=True)
+    return {**result, "report": str(write_report(Path(result["run"])).resolve())}
+
+
+def _check(papers: list[Paper], config: Reproduce, setting: Setting) -> None:
     if config.steering.aligner == "llm" and config.llm is None:
         raise InputError("--aligner llm needs --llm-model NAME, the model that links words")
     known = frozenset[str]().union(*(paper.steered for paper in papers))
@@ -210,16 +217,9 @@ def _reported(
             f"{', '.join(f'--{name}' for name in sorted(known))}"
         )
     if config.steering.k is not None:
-        count_of(config.steering.k, lm.geometry.total)
+        count_of(config.steering.k, setting.geometry.total)
     for paper in papers:
-        make_plan(paper.experiments, _setting(config, lm.geometry, lm.digest, NOWHERE))
-    inputs = model_inputs(lm) | config.data.digests()
-    command, about = f"{COMMAND} {config.paper}", model_provenance(lm)
-    del lm  # one step may need all the memory for another model
-    result = carry_out(
-        command, out, {"settings": config}, inputs, compute, None, about, fills_up=True
-    )
-    return {**result, "report": str(write_report(Path(result["run"])).resolve())}
+        make_plan(paper.experiments, setting)
 
 
 def _setting(config: Reproduce, geometry: Geometry, digest: str, folder: Path) -> Setting:

@@ -89,7 +89,9 @@ def shown_by(setting: Setting, step: str, *titles: str) -> Findings:
 
 
 def titled(shown: Findings, title: str) -> Findings:
-    """The same with a title before those of its blocks, and before what it found."""
+    """The same with a title, if any, before those of its blocks, and before what it found."""
+    if not title:
+        return shown
     return replace(
         shown,
         tables=tuple(replace(table, title=f"{title}: {table.title}") for table in shown.tables),

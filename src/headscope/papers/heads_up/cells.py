@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import isnan
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -277,8 +276,7 @@ def as_instructed(name: str, cases: Sequence[Case], measure: str, task: str) -> 
     better = sum(min(sign * gap.low, sign * gap.high) > 0 for gap in gaps)
     worse = sum(max(sign * gap.low, sign * gap.high) < 0 for gap in gaps)
     by = f"{word} better in {better} and worse in {worse} of {_all_of(cases, task)}"
-    ends = bounds(least(gaps, sign))
-    return [of_interval(name, ends, by, "paired intervals", sign=sign)]
+    return [of_interval(name, least(gaps, sign), by, "paired intervals", sign=sign)]
 
 
 def least(differences: Sequence[Estimate | None], sign: int) -> Estimate:
@@ -289,12 +287,6 @@ def least(differences: Sequence[Estimate | None], sign: int) -> Estimate:
     pick = min if sign > 0 else max
     low, high = pick(gap.low for gap in gaps), pick(gap.high for gap in gaps)
     return Estimate(low=low, high=high)
-
-
-def bounds(mean: Any) -> dict[str, float]:
-    """The bounds of an interval as claims read them; without those that are not known."""
-    ends = {end: getattr(mean, end) for end in ("low", "high")}
-    return {end: value for end, value in ends.items() if not isnan(value)}
 
 
 def interval_words(gap: Estimate) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from headscope.estimates import Estimate
 from headscope.evidence.rows import ORIGINAL, SELECTED
 from headscope.papers.claims import LEVEL, claimed, of_interval
 from headscope.papers.heads_up import runs
@@ -16,7 +17,6 @@ from headscope.papers.heads_up.cells import (
     MAIN,
     RANDOM,
     Case,
-    bounds,
     case_in,
     cell_of,
     of_masks,
@@ -104,6 +104,7 @@ def _base(setting: Setting) -> Findings:
         if base is None:
             continue
         above = base.above_chance
+        gap = Estimate(above.mean, above.low, above.high)
         jaccard, chance = base.mean["jaccard"], base.mean["expected_exact"]
         over = sum(pair.jaccard > pair.expected_exact for pair in base.pairs)
         name = f"its masks share more heads with those of {runs.slug(other)} than random ones would"
@@ -112,8 +113,8 @@ def _base(setting: Setting) -> Findings:
             f"{above.mean:.3f} ({above.low:.3f} to {above.high:.3f}); more than chance in {over} "
             f"of {len(base.pairs)} tasks"
         )
-        claims.append(of_interval(name, bounds(above), by, "an interval over tasks", sign=1))
-    return claimed(Findings(), *claims, tables=tables, told=True)
+        claims.append(of_interval(name, gap, by, "an interval over tasks", sign=1))
+    return claimed(Findings(), *claims, tables=tables, in_words=True)
 
 
 def _base_table(setting: Setting, other: str, pairs: Sequence[BasePair]) -> Table:
@@ -177,7 +178,7 @@ def _maps(setting: Setting) -> Findings:
     decides = "" if holds else "more masks of each direction, from other seeds"
     tested = "random sets of as many heads (hypergeometric)"
     name = "the masks of every two directions share more heads than random ones would"
-    return claimed(shown, Claim(name, holds, by, tested, decides=decides), told=True)
+    return claimed(shown, Claim(name, holds, by, tested, decides=decides), in_words=True)
 
 
 MAPS = Experiment(
@@ -207,7 +208,7 @@ def _families(setting: Setting) -> Findings:
         tables.append(_family_table(setting, tasks, run, result))
         if result is not None:  # the last is the paper's
             sure = _family_sure(result, run)
-            shown = claimed(Findings(sure=sure), *_family_claims(result, tasks), told=True)
+            shown = claimed(Findings(sure=sure), *_family_claims(result, tasks), in_words=True)
     return replace(shown, tables=tables)
 
 
@@ -385,7 +386,7 @@ def _attention(setting: Setting) -> Findings:
         "The heads of the mask differ from random sets of as many heads (p below 0.05, two-sided) "
         f"in {low} of {len(ran)} tasks."
     )
-    return claimed(Findings(sure=sure), _looks(ran), tables=[table], told=True)
+    return claimed(Findings(sure=sure), _looks(ran), tables=[table], in_words=True)
 
 
 def _looks(ran: Sequence[Case]) -> Claim:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headscope.papers.cells import Place, beside
+from headscope.papers.cells import Place, with_published
 from headscope.papers.claims import claimed
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
@@ -250,7 +250,7 @@ def _masks(
             cases = with_measure((proof.own for proof in shown.values()), measure)
             claims += without_instruction(cases, measure, what, kind) if cases else []
         sure = ONCE if claims else ""
-        return claimed(Findings(sure=sure), *claims, tables=tables, told=True)
+        return claimed(Findings(sure=sure), *claims, tables=tables, in_words=True)
 
     return show
 
@@ -356,7 +356,7 @@ def _shots(setting: Setting) -> Findings:
     name = "masks made behind five examples do at least as well there as an instruction in every"
     claims = as_instructed(f"{name} word task", cases, "accuracy", "word task")
     if not plain:
-        return claimed(Findings(), *claims, tables=[table], told=True)
+        return claimed(Findings(), *claims, tables=[table], in_words=True)
     better = sum(
         (case.value("accuracy") or 0.0) > (case.value("accuracy", "original") or 0.0)
         for case in plain
@@ -366,7 +366,7 @@ def _shots(setting: Setting) -> Findings:
         "word tasks."
     )
     sure = "Intervals are Wilson's over the held-out words."
-    return claimed(Findings((), (), found, sure), *claims, tables=[table], told=True)
+    return claimed(Findings((), (), found, sure), *claims, tables=[table], in_words=True)
 
 
 SHOTS = Experiment(
@@ -553,13 +553,15 @@ def _scaled(setting: Setting) -> Findings:
         for name, task in tasks.items()
     }
     title = "The best α by the loss of the instructed task"
-    alphas = beside(title, "best α", best, place.reference)
+    alphas = with_published(title, "best α", best, place.reference)
     tables = [_bleu(setting, tasks, cases, draws), alphas]
     if not ran:
         return claimed(Findings(), tables=tables)
     tables.append(_changed_outputs(setting, ran))
     curves = joined(shown_by(setting, f"scaling-{name}", f"{name}: loss by α") for name in ran)
-    return claimed(replace(curves, found=""), *_scaled_claims(ran, cases), tables=tables, told=True)
+    return claimed(
+        replace(curves, found=""), *_scaled_claims(ran, cases), tables=tables, in_words=True
+    )
 
 
 def _bleu(

@@ -12,7 +12,7 @@ from statistics import median
 
 from headscope.estimates import Estimate
 from headscope.evidence.blocks import beside_random
-from headscope.papers.cells import Place, beside
+from headscope.papers.cells import Place, with_published
 from headscope.papers.claims import LEVEL, claimed, of_tests
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
@@ -217,8 +217,8 @@ def place_of_order(setting: Setting, figure: str) -> Place:
     return place_of(setting, figure, other=other)
 
 
-def _walked(setting: Setting, step: str) -> OneByOneDetails | None:
-    """The steps of a finished removal of heads one by one."""
+def _one_by_one(setting: Setting, step: str) -> OneByOneDetails | None:
+    """A finished removal of heads one by one, step by step."""
     result = setting.read(step, OneByOneResult)
     return None if result is None else result.details
 
@@ -267,7 +267,7 @@ def _order_table(
 
 
 def _removed(setting: Setting) -> Findings:
-    result = _walked(setting, runs.RISING)
+    result = _one_by_one(setting, runs.RISING)
     if result is None or result.target_first is None:
         return Findings()
     share, (_, prompts, _) = result.target_first.share, target_first(result)
@@ -295,7 +295,7 @@ def _order(number: int, name: str, title: str, row: str, claim: str, about: str)
     """The removal in another order, compared with that of Figure 2; `about` is its table's."""
 
     def show(setting: Setting) -> Findings:
-        result, plain = (_walked(setting, step) for step in (name, runs.RISING))
+        result, plain = (_one_by_one(setting, step) for step in (name, runs.RISING))
         orders = {"this order": result, "rising weight": plain}
         place = place_of_order(setting, f"Figure {number}")
         table = _order_table(f"{about}, of {setting.geometry.total} heads", orders, place, row)
@@ -307,7 +307,7 @@ def _order(number: int, name: str, title: str, row: str, claim: str, about: str)
             claims.append(_later(claim, *firsts))
         sure = "There are no random orders, and the paper shows one prompt."
         shown = replace(shown, found="" if claims else shown.found, sure=sure)
-        return claimed(shown, *claims, tables=[table], told=True)
+        return claimed(shown, *claims, tables=[table], in_words=True)
 
     element, steps = f"Figure {number}", _order_steps(runs.RISING, name)
     return Experiment(f"figure-{number}", (element,), title, steps, show, needing("en-zh"))
@@ -374,7 +374,7 @@ def _states_steps(setting: Setting) -> Steps:
 
 def _states(setting: Setting) -> Findings:
     result = setting.read(runs.STATES, ComparedStates)
-    removal = _walked(setting, runs.RISING)
+    removal = _one_by_one(setting, runs.RISING)
     titles = ("Cosine after each layer", "Cosine after each attention", "Likeliest tokens by layer")
     shown, tables = shown_by(setting, runs.STATES, *titles), list[Table]()
     if removal is not None:
@@ -387,12 +387,12 @@ def _states(setting: Setting) -> Findings:
         title = "Removed when the mask's heads are left, and the cosine with the instructed model"
         note = "The paper's number of heads is that after which the cosine stays as it is."
         own = {"heads removed": Cell(step, published=stable, digits=0)}
-        tables.append(beside(title, "the mask's heads", own, place.reference, note))
+        tables.append(with_published(title, "the mask's heads", own, place.reference, note))
         layers = "Similarity of each layer's output to the reference"
         along = shown_by(setting, runs.RISING, layers)
         shown = joined([shown, replace(along, found="", sure="")])
     claims = [] if result is None else [_nearer(result)]
-    return claimed(replace(shown, found=""), *claims, tables=tables, told=True)
+    return claimed(replace(shown, found=""), *claims, tables=tables, in_words=True)
 
 
 def _nearer(result: ComparedStates) -> Claim:

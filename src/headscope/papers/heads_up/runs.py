@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from headscope.papers.heads_up.tasks import (
@@ -20,6 +21,7 @@ from headscope.papers.heads_up.tasks import (
 from headscope.papers.paper import Setting, Step
 from headscope.papers.published import ANY, paper_model, value
 from headscope.papers.study_steps import study_step
+from headscope.papers.work import read, written
 from headscope.studies.compare.masks import CompareMasks
 from headscope.studies.compare.states import CompareStates
 from headscope.studies.costs.estimate import Work
@@ -131,16 +133,15 @@ def draws_of(setting: Setting, text: bool = True) -> int:
 def mask_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
     """Train a mask; all but those of the default tasks, begun with all heads, are extended."""
     changes = training_changes(setting, task.translation, kind, other)
-    return study_step(
-        "find mask",
-        lambda setting: FindMask(
-            _model(setting, other), task.choice, changes=changes, seed=setting.seed
-        ),
-        mask_name(task, kind, other),
-        _KINDS[kind][1].format(task.name) + (f", of {slug(other)}" if other else ""),
-        training_work(setting, task),
-        extended=bool(kind) or not task.default,
-    )
+
+    def settings(setting: Setting) -> FindMask:
+        model = _model(setting, other)
+        return FindMask(model, task.choice, changes=changes, seed=setting.seed)
+
+    title = _KINDS[kind][1].format(task.name) + (f", of {slug(other)}" if other else "")
+    work, extended = training_work(setting, task), bool(kind) or not task.default
+    name = mask_name(task, kind, other)
+    return study_step("find mask", settings, name, title, work, extended=extended)
 
 
 def mask_test_step(
@@ -162,9 +163,9 @@ def mask_test_step(
     """
     others = [step for step in (foreign, hybrid) if step is not None]
     draws = draws_of(setting) if drawn else 0
-    return study_step(
-        "verify mask",
-        lambda setting: VerifyMask(
+
+    def settings(setting: Setting) -> VerifyMask:
+        return VerifyMask(
             (str(setting.at(mask)),),
             task.choice,
             _model(setting, other),
@@ -174,13 +175,10 @@ def mask_test_step(
             hybrid=None if hybrid is None else str(setting.at(hybrid)),
             # The paper's ROUGE-L sees what follows a translation, too.
             asking=Asking(paragraphs=not setting.pocket, batch_tokens=setting.batch_tokens),
-        ),
-        name,
-        title,
-        evaluation_work(setting, task, 3 + len(others) + 2 * draws),
-        (mask, *others),
-        extended,
-    )
+        )
+
+    work = evaluation_work(setting, task, 3 + len(others) + 2 * draws)
+    return study_step("verify mask", settings, name, title, work, (mask, *others), extended)
 
 
 def proof_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
@@ -210,30 +208,40 @@ def swap_step(setting: Setting, task: Task, other: str) -> Step:
 
 def scaling_step(setting: Setting, task: Task) -> Step:
     """Scale the heads outside a mask by values from 0 to 1."""
-    mask, draws = mask_name(task), draws_of(setting)
+    draws = draws_of(setting)
     grid_draws = min(_GRID_DRAWS, draws)
     values = 11 + 10 * grid_draws + 2
     # Half of the examples each; all are instructed but the last two of the values.
     work = evaluation_work(setting, task, values / 2, values / 2 - 1, write=False)
     work += evaluation_work(setting, task, (3 + 2 * draws) / 2, (3 + 2 * draws) / 2)
-    return study_step(
-        "verify scaling",
-        lambda setting: VerifyScaling(
-            (str(setting.at(mask)),),
-            task.choice,
-            setting.model,
-            draws,
-            check_data=check_file(setting, task.name),
-            grid_draws=grid_draws,
-            seed=setting.seed,
-            asking=Asking(paragraphs=True, batch_tokens=setting.batch_tokens),
-        ),
-        f"scaling-{task.name}",
-        f"heads outside the mask for {task.name} scaled",
-        work,
-        (mask,),
-        not task.default,
+    own = partial(
+        VerifyScaling,
+        check_data=check_file(setting, task.name),
+        grid_draws=grid_draws,
+        asking=Asking(paragraphs=True, batch_tokens=setting.batch_tokens),
     )
+    name, title = f"scaling-{task.name}", f"heads outside the mask for {task.name} scaled"
+    return _on_mask(setting, "verify scaling", own, task, draws, name, title, work)
+
+
+def _on_mask(
+    setting: Setting,
+    study: str,
+    kind: Callable[..., Any],
+    task: Task,
+    draws: int,
+    name: str,
+    title: str,
+    work: Work,
+) -> Step:
+    """A study of the mask of a task, against so many shuffled masks."""
+    mask = mask_name(task)
+
+    def settings(setting: Setting) -> Any:
+        masks = (str(setting.at(mask)),)
+        return kind(masks, task.choice, setting.model, draws, seed=setting.seed)
+
+    return study_step(study, settings, name, title, work, (mask,), not task.default)
 
 
 @dataclass(frozen=True)
@@ -293,23 +301,11 @@ def families_of(setting: Setting) -> tuple[Families, ...]:
 
 def attention_step(setting: Setting, task: Task) -> Step:
     """Attention on the right one of several words, under a task's mask."""
-    mask, draws = mask_name(task), setting.steering.draws or _ATTENTION_DRAWS
-    return study_step(
-        "verify attention",
-        lambda setting: VerifyAttention(
-            (str(setting.at(mask)),),
-            task.choice,
-            setting.model,
-            draws,
-            seed=setting.seed,
-            batch_tokens=setting.batch_tokens,
-        ),
-        f"attention-{task.name}",
-        f"attention on the right word, {task.name}",
-        evaluation_work(setting, task, 4 + draws, 2, write=False),
-        (mask,),
-        not task.default,
-    )
+    draws = setting.steering.draws or _ATTENTION_DRAWS
+    own = partial(VerifyAttention, batch_tokens=setting.batch_tokens)
+    work = evaluation_work(setting, task, 4 + draws, 2, write=False)
+    name, title = f"attention-{task.name}", f"attention on the right word, {task.name}"
+    return _on_mask(setting, "verify attention", own, task, draws, name, title, work)
 
 
 def compared_steps(
@@ -321,18 +317,14 @@ def compared_steps(
         own = tuple(mask_name(task) for task in part)
         base = tuple(mask_name(task, other=other) for task in part) if other else ()
         partner = f"those of {slug(other)}" if other else "each other"
-        return study_step(
-            "compare masks",
-            lambda setting: CompareMasks(
-                tuple(str(setting.at(step)) for step in own),
-                tuple(str(setting.at(step)) for step in base),
-            ),
-            f"{name}{ending}",
-            f"{len(part)} masks compared with {partner}",
-            Work(),
-            (*own, *base),
-            bool(ending),
-        )
+
+        def settings(setting: Setting) -> CompareMasks:
+            ours, theirs = (tuple(str(setting.at(mask)) for mask in each) for each in (own, base))
+            return CompareMasks(ours, theirs)
+
+        title, after = f"{len(part)} masks compared with {partner}", (*own, *base)
+        step = f"{name}{ending}"
+        return study_step("compare masks", settings, step, title, Work(), after, bool(ending))
 
     default = defaults(tasks)
     masks = [mask_step(setting, task, other=other) for task in tasks]
@@ -350,24 +342,23 @@ def states_steps(setting: Setting, task: Task) -> tuple[Step, ...]:
     """The mask of a task, and the states under it."""
     name = states_name(setting, task)
     printed = bool(setting.data.pairs) and name != STATES  # Table 4's own
-    mask = mask_step(setting, task)
-    return mask, study_step(
-        "compare states",
-        lambda setting: CompareStates(
+    mask, draws = mask_step(setting, task), draws_of(setting)
+
+    def settings(setting: Setting) -> CompareStates:
+        return CompareStates(
             str(setting.at(mask.name)),
             setting.model,
             of_printed(task).choice if printed else task.choice,
             "3" if printed else None,  # by its line
-            draws=draws_of(setting),
+            draws=draws,
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
-        ),
-        name,
-        "hidden states and the instructed model's",
-        # Four conditions, two of them instructed, and the bare prompt under shuffled masks.
-        evaluation_work(setting, task, 4 + 2 * draws_of(setting), 2, write=False),
-        (mask.name,),
-    )
+        )
+
+    # Four conditions, two of them instructed, and the bare prompt under shuffled masks.
+    work = evaluation_work(setting, task, 4 + 2 * draws, 2, write=False)
+    title = "hidden states and the instructed model's"
+    return mask, study_step("compare states", settings, name, title, work, (mask.name,))
 
 
 def order_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
@@ -380,13 +371,13 @@ def order_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
     task = of_printed(task) if on_printed(setting, task) else task
     # A pass and a text for each prompt and step; random orders and the first look have none.
     some = replace(task, size=replace(task.size, tested=prompts))
-    written = removed if order == "pass" else total
-    work = evaluation_work(setting, some, written, 0)
+    answered = removed if order == "pass" else total
+    work = evaluation_work(setting, some, answered, 0)
     if silent := random * total + (removed if order == "pass" else 0):
         work += evaluation_work(setting, some, silent, 0, write=False)
-    return mask, study_step(
-        "verify one-by-one",
-        lambda setting: OneByOne(
+
+    def settings(setting: Setting) -> OneByOne:
+        return OneByOne(
             str(setting.at(mask.name)),
             model=setting.model,
             order=order,
@@ -398,13 +389,10 @@ def order_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
             rank="score",
-        ),
-        name,
-        _ORDERS[name],
-        work * _SHARED,
-        (mask.name,),
-        bool(kind),
-    )
+        )
+
+    title, work, after = _ORDERS[name], work * _SHARED, (mask.name,)
+    return mask, study_step("verify one-by-one", settings, name, title, work, after, bool(kind))
 
 
 def on_printed(setting: Setting, task: Task | None) -> bool:
@@ -415,11 +403,8 @@ def on_printed(setting: Setting, task: Task | None) -> bool:
 def training_work(setting: Setting, task: Task) -> Work:
     """Steps x batch x tokens, each passed with a gradient for the gates."""
     usual = _SMALL_STEPS if setting.small else _whole("steps", task.translation)
-    steps = setting.steering.steps or usual
-    length = task.size.bare + task.size.answer
-    tokens = steps * _BATCH * length
-    rows = max(1.0, _AT_ONCE // length)
-    return Work(backward=tokens, length=length, rows=rows, calls=tokens / (rows * length))
+    rows = (setting.steering.steps or usual) * _BATCH
+    return read(rows, task.size.bare + task.size.answer, _AT_ONCE, gradients=True)
 
 
 def evaluation_work(
@@ -429,24 +414,16 @@ def evaluation_work(
 
     `instructed` of the conditions have the longer prompt.
     """
-    size = task.size
+    size, batch = task.size, setting.batch_tokens
     prompt = size.bare + (size.instructed - size.bare) * instructed / conditions
-    length = prompt + size.answer
-    rows = min(float(size.tested), max(1.0, setting.batch_tokens // length))
-    forward = conditions * size.tested * length
-    work = Work(forward=forward, length=length, rows=rows, calls=forward / (rows * length))
+    rows = conditions * size.tested
+    work = read(rows, prompt + size.answer, batch, size.tested)
     if not write:
         return work
     # A batch goes on until its last text ends: a sentence at its limit, a word after ten tokens.
     most = 2 * prompt + 32 if task.translation else 10
-    written = conditions * size.tested * (_WRITTEN * size.answer if task.translation else most)
-    return work + Work(
-        forward=conditions * size.tested * prompt,
-        generated=written,
-        length=length,
-        rows=rows,
-        calls=conditions * most * max(1.0, size.tested / rows),
-    )
+    answer = _WRITTEN * size.answer if task.translation else most
+    return work + written(rows, prompt, answer, batch, size.tested, steps=most)
 
 
 def _model(setting: Setting, other: str | None) -> ModelChoice:

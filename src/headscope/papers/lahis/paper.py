@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from headscope.data.transfer import LANGUAGES, language_of
 from headscope.papers.claims import answering
+from headscope.papers.lahis import findings
 from headscope.papers.lahis import steps as runs
-from headscope.papers.lahis import told
 from headscope.papers.lahis.scale import astray, codes, directions_given
 from headscope.papers.paper import Experiment, Missing, Paper, Setting, Steps
 from headscope.shown.blocks import Findings
@@ -64,7 +64,10 @@ def _general(setting: Setting) -> Steps:
 def _off_target(setting: Setting) -> Steps:
     """Documents are continued always, sentences translated where they are given."""
     both = setting.pocket or directions_given(setting)
-    return (*((runs.translating(setting),) if both else ()), runs.continuing(setting))
+    return (
+        *((runs.off_target(setting, "translate"),) if both else ()),
+        runs.off_target(setting, "continue"),
+    )
 
 
 def _transfer(setting: Setting) -> Steps:
@@ -102,35 +105,35 @@ EXPERIMENTS = (
         "importance",
         "Importance of every head for each language",
         lambda setting: (),
-        told.show_importance,
+        findings.show_importance,
         "attn_matrix.py",
     ),
     _experiment(
         "language-heads",
         "Heads specific to a language, general heads, and their layers",
         lambda setting: (),
-        told.show_sets,
+        findings.show_sets,
         "language_heads.py",
     ),
     _experiment(
         "ppl",
         "A language's text without its heads, without random ones, and as it is",
         lambda setting: (runs.perplexity(setting),),
-        told.show_perplexity,
+        findings.show_perplexity,
         "multilingual_exps.py ppl",
     ),
     _experiment(
         "ppl-cross",
         "Heads of one language, text of another",
         _cross,
-        told.show_cross,
+        findings.show_cross,
         "multilingual_exps.py ppl-cross",
     ),
     _experiment(
         "general-head",
         "Summaries without general heads",
         _general,
-        told.show_general,
+        findings.show_general,
         "multilingual_exps.py general_head",
         missing=lambda setting: REPEATED if setting.pocket else None,
     ),
@@ -138,20 +141,20 @@ EXPERIMENTS = (
         "off-target",
         "Text in another language, without the language's heads",
         _off_target,
-        told.show_off_target,
+        findings.show_off_target,
         "multilingual_exps.py off_target_lan",
     ),
     _experiment(
         "mitigation",
         "Answers in the wrong language, led back by the heads of either language",
         lambda setting: (runs.mitigation(setting),) if astray(setting)[1] else ASTRAY,
-        told.show_mitigation,
+        findings.show_mitigation,
     ),
     _experiment(
         "attn-transfer",
         "Which of two contradicting statements is believed, with a language turned up or down",
         _transfer,
-        told.show_transfer,
+        findings.show_transfer,
         "multilingual_exps.py attn_transfer",
     ),
     _experiment(
@@ -160,7 +163,7 @@ EXPERIMENTS = (
         lambda setting: (
             runs.gates(setting) if setting.pocket or setting.data.questions else QUESTIONS
         ),
-        told.show_gates,
+        findings.show_gates,
         "lan_head_mask.py",
         "multilingual_exps.py head_mask",
     ),
@@ -168,13 +171,13 @@ EXPERIMENTS = (
         "layers",
         "A language's text without whole layers, and where important heads lie",
         lambda setting: (runs.layers(setting),),
-        told.show_layers,
+        findings.show_layers,
     ),
     _experiment(
         "moving-gate",
         "Heads by the gate that the published code moves, and those by the gate that stays",
         runs.moving,
-        told.show_moving,
+        findings.show_moving,
     ),
 )
 
@@ -202,5 +205,5 @@ PAPER = Paper(
     experiments=EXPERIMENTS,
     answer=answering(EXPERIMENTS, lambda experiment: experiment.name),
     steered=frozenset(("limit", "draws", "k")),
-    notes=told.notes,
+    notes=findings.notes,
 )

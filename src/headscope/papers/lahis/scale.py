@@ -108,6 +108,16 @@ def codes(given: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(place.partition("=")[0] if "=" in place else Path(place).stem for place in given)
 
 
+def parts(setting: Setting, given: tuple[str, ...]) -> tuple[str, ...]:
+    """What each of the user's files is of; one empty name for data that comes with the package."""
+    return ("",) if setting.pocket or not given else codes(given)
+
+
+def step_of(name: str, part: str) -> str:
+    """The step of one of these parts."""
+    return f"{name}-{part}" if part else name
+
+
 def directions_given(setting: Setting) -> tuple[str, ...]:
     """The files of sentence pairs that say their direction."""
     return tuple(place for place in setting.data.pairs if "=" in place)

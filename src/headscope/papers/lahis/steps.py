@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -19,12 +18,15 @@ from headscope.papers.lahis.scale import (
     documents,
     general_in,
     languages,
+    parts,
     scale,
     step_name,
+    step_of,
     written_share,
 )
 from headscope.papers.paper import Setting, Step
 from headscope.papers.study_steps import study_step
+from headscope.papers.work import read, written
 from headscope.results.lahis import LahisResult
 from headscope.studies.compare.overlap import CompareImportance, compare_importance
 from headscope.studies.costs.estimate import Work
@@ -35,7 +37,7 @@ from headscope.studies.pairs import PairsChoice
 from headscope.studies.questions import QuestionsChoice
 from headscope.studies.use.steering import Steer, astray_files, steer
 from headscope.studies.verify.layers import VerifyLayers, verify_layers
-from headscope.studies.verify.off_target import VerifyOffTarget, verify_off_target
+from headscope.studies.verify.off_target import Ask, VerifyOffTarget, verify_off_target
 from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.studies.verify.summaries import VerifySummaries, verify_summaries
 from headscope.studies.verify.transfer import VerifyTransfer, verify_transfer
@@ -63,22 +65,14 @@ def heads(setting: Setting, moving: bool = False) -> Step:
     `moving`: the gate takes a step after every document, as in the published code, so that
     documents go alone.
     """
-    counts, n = scale(setting), languages(setting)
-    together = 1 if moving else max(1, _gradient_batch(setting) // counts.document)
-    work = Work(
-        backward=n * counts.found * counts.document,
-        length=counts.document,
-        rows=min(counts.found, together),
-        calls=n * math.ceil(counts.found / together),
-    )
-    title = (
-        "importance with the gate that the published code moves"
-        if moving
-        else "importance of every head for each language"
-    )
+    counts, batch = scale(setting), _gradient_batch(setting)
+    documents_read = languages(setting) * counts.found
+    work = read(documents_read, counts.document, batch, 1 if moving else counts.found, True)
+    title = "importance of every head for each language"
+    if moving:
+        title = "importance with the gate that the published code moves"
 
     def settings(setting: Setting) -> FindLahis:
-        batch = _gradient_batch(setting)
         return FindLahis(
             model=setting.model,
             documents=documents(setting, "found"),
@@ -120,7 +114,7 @@ def perplexity(setting: Setting) -> Step:
     # same for all sets of a size), draws of the same layers of either kind on their own text.
     texts = n + 2 * n * n + draws * n + 2 * draws * n
     title = "text of each language without the heads of each"
-    return _reading(setting, verify_perplexity, read_text, LOSSES, title, texts)
+    return _step(setting, verify_perplexity, read_text, LOSSES, title, _read(setting, texts))
 
 
 def moving(setting: Setting) -> tuple[Step, ...]:
@@ -133,25 +127,21 @@ def moving(setting: Setting) -> tuple[Step, ...]:
         scored = (setting.at(HEADS), setting.at(MOVING))
         return CompareImportance(scored, (still, moved), setting.seed)
 
-    texts, title = (
-        n + n * n + 2 * draws * n,
-        "text of each language without its heads by the moving gate",
-    )
-    read = partial(read_text, moving=True)
+    text, work = partial(read_text, moving=True), _read(setting, n + n * n + 2 * draws * n)
+    title = "text of each language without its heads by the moving gate"
     compared = "heads by the moving gate compared with those by the still one"
     after = (HEADS, MOVING, *names)
     return (
         heads(setting, moving=True),
         perplexity(setting),
-        _reading(setting, verify_perplexity, read, LOSSES_MOVING, title, texts, (MOVING,)),
-        _reading(setting, compare_importance, both, "gates", compared, 1, after),
+        _step(setting, verify_perplexity, text, LOSSES_MOVING, title, work, (MOVING,)),
+        _step(setting, compare_importance, both, "gates", compared, _read(setting, 1), after),
     )
 
 
 def layers(setting: Setting) -> Step:
     """Every language's text without the heads of one layer at a time."""
     draws, counts = scale(setting).layer_draws, list(filter(None, setting.geometry.counts))
-    texts = languages(setting) * (1 + len(counts) + draws * len(set(counts)))
 
     def settings(setting: Setting) -> VerifyLayers:
         return VerifyLayers(
@@ -161,38 +151,31 @@ def layers(setting: Setting) -> Step:
             removal=_removal(setting, draws, LayerRemoval),
         )
 
+    work = _read(setting, languages(setting) * (1 + len(counts) + draws * len(set(counts))))
     title = "text of each language without whole layers"
-    return _reading(setting, verify_layers, settings, "layers", title, texts)
+    return _step(setting, verify_layers, settings, "layers", title, work)
 
 
-def _reading(
+def _step(
     setting: Setting,
     study: Callable[..., Any],
     settings: Callable[[Setting], Any],
     name: str,
     title: str,
-    texts: int,
+    work: Work,
     after: tuple[str, ...] = (HEADS,),
 ) -> Step:
-    """A step that reads the documents to test on so many times, each time those of a language."""
-    counts = scale(setting)
-    rows = texts * counts.tested
-    together = max(1, min(counts.tested, _loss_batch(setting) // counts.document))
-    work = Work(
-        forward=rows * counts.document,
-        length=counts.document,
-        rows=together,
-        calls=math.ceil(rows / together),
-    )
     return study_step(study, settings, step_name(setting, name), title, work, after)
 
 
+def _read(setting: Setting, texts: int) -> Work:
+    """The documents to test on, read so many times, each time those of a language."""
+    counts = scale(setting)
+    return read(texts * counts.tested, counts.document, _loss_batch(setting), counts.tested)
+
+
 def _removal(setting: Setting, draws: int, kind: type[AnyRemoval]) -> AnyRemoval:
-    return kind(
-        draws=draws,
-        seed=setting.seed,
-        batch_tokens=_loss_batch(setting),
-    )
+    return kind(draws=draws, seed=setting.seed, batch_tokens=_loss_batch(setting))
 
 
 def _gradient_batch(setting: Setting) -> int:
@@ -216,46 +199,28 @@ def summaries(setting: Setting) -> Step:
     settings = partial(_changed, VerifySummaries, texts=texts, rank="score")
     groups = languages(setting) if setting.pocket else len(data)
     title = f"{'repeated sentences' if setting.pocket else 'summaries'} without general heads"
-    conditions = groups * (2 + 2 * counts.writing_draws)
-    return _writing(
-        setting, verify_summaries, settings, "summaries", title, conditions, counts.summaries
-    )
+    work = _written(setting, groups * (2 + 2 * counts.writing_draws), counts.summaries)
+    return _step(setting, verify_summaries, settings, "summaries", title, work)
 
 
-def translating(setting: Setting) -> Step:
-    """The language of translations without the heads of the target language."""
-    limit, given = scale(setting).sentences, directions_given(setting)
-    pairs = PairsChoice(() if given else ("all",), given, limit=limit)
-    title = "language of translations without the target language's heads"
-    texts = 20 if setting.pocket else len(given)
-    return _off_target(setting, "translate", lambda _: {"pairs": pairs}, title, texts, limit)
-
-
-def continuing(setting: Setting) -> Step:
-    """The language of continued documents without the heads of it."""
-    limit, n = scale(setting).beginnings, languages(setting)
+def off_target(setting: Setting, ask: Ask) -> Step:
+    """The language of translations, or of continued documents, without the heads of it."""
+    counts, given = scale(setting), directions_given(setting)
+    groups, prompts = languages(setting), counts.beginnings
     title = "language of continued documents without its heads"
+    if ask == "translate":
+        groups, prompts = 20 if setting.pocket else len(given), counts.sentences
+        title = "language of translations without the target language's heads"
 
-    def data(setting: Setting) -> dict[str, Any]:
-        return {"documents": documents(setting, "tested", limit)}
-
-    return _off_target(setting, "continue", data, title, n, limit)
-
-
-def _off_target(
-    setting: Setting,
-    ask: str,
-    data: Callable[[Setting], dict[str, Any]],
-    title: str,
-    groups: int,
-    prompts: int,
-) -> Step:
     def settings(setting: Setting) -> VerifyOffTarget:
-        return _changed(VerifyOffTarget, setting, ask=ask, rank="score", **data(setting))
+        own = partial(_changed, VerifyOffTarget, setting, ask=ask, rank="score")
+        if ask == "translate":
+            return own(pairs=PairsChoice(() if given else ("all",), given, limit=prompts))
+        return own(documents=documents(setting, "tested", prompts))
 
     # Free draws are the same for specific and most important heads.
-    conditions, name = groups * (3 + 3 * scale(setting).writing_draws), f"off-target-{ask}"
-    return _writing(setting, verify_off_target, settings, name, title, conditions, prompts)
+    work = _written(setting, groups * (3 + 3 * counts.writing_draws), prompts)
+    return _step(setting, verify_off_target, settings, f"off-target-{ask}", title, work)
 
 
 def lead_back(setting: Setting) -> Steer:
@@ -289,10 +254,9 @@ def mitigation(setting: Setting) -> Step:
     """Answers in the wrong language, with that language's heads or those asked for changed."""
     counts, (_, ways) = scale(setting), astray(setting)
     conditions = len(ways) * (1 + 2 * (1 + 2 * counts.steering_draws))
+    work = _written(setting, conditions, counts.steered, passes=2)
     title = "answers led back to the language asked for"
-    return _writing(
-        setting, steer, lead_back, "mitigation", title, conditions, counts.steered, passes=2
-    )
+    return _step(setting, steer, lead_back, "mitigation", title, work)
 
 
 def transfers(setting: Setting) -> tuple[Step, ...]:
@@ -300,21 +264,18 @@ def transfers(setting: Setting) -> tuple[Step, ...]:
 
     One run for the statements that there are, or one for each file of one's own.
     """
-    counts, n = scale(setting), languages(setting)
+    counts, n, given = scale(setting), languages(setting), setting.data.statements
+    own = parts(setting, given)
+    conditions = (1 if own[0] else n * (n - 1)) * (1 + 2 * (1 + 2 * counts.writing_draws))
+    work = _written(setting, conditions, counts.statements, passes=2)
 
-    def step(pair: str, pairs: int) -> Step:
-        data = _file(setting.data.statements, pair) if pair else None
+    def step(pair: str) -> Step:
+        data = _file(given, pair) if pair else None
         settings = partial(_changed, VerifyTransfer, data=data, limit=counts.statements)
         title = "answers to statements that contradict each other" + (f", {pair}" if pair else "")
-        name = f"transfer-{pair}" if pair else "transfer"
-        conditions = pairs * (1 + 2 * (1 + 2 * counts.writing_draws))
-        return _writing(
-            setting, verify_transfer, settings, name, title, conditions, counts.statements, passes=2
-        )
+        return _step(setting, verify_transfer, settings, step_of("transfer", pair), title, work)
 
-    if setting.pocket or not setting.data.statements:
-        return (step("", n * (n - 1)),)
-    return tuple(step(pair, 1) for pair in codes(setting.data.statements))
+    return tuple(map(step, own))
 
 
 def _changed(kind: Callable[..., AnySettings], setting: Setting, **own: Any) -> AnySettings:
@@ -330,31 +291,10 @@ def _changed(kind: Callable[..., AnySettings], setting: Setting, **own: Any) -> 
     return kind(**(given | own))
 
 
-def _writing(
-    setting: Setting,
-    study: Callable[..., Any],
-    settings: Callable[[Setting], Any],
-    name: str,
-    title: str,
-    conditions: int,
-    prompts: int,
-    passes: int = 1,
-) -> Step:
-    work = _written(setting, conditions, prompts, passes)
-    return study_step(study, settings, step_name(setting, name), title, work, (HEADS,))
-
-
-def _written(setting: Setting, conditions: int, prompts: int, passes: int) -> Work:
+def _written(setting: Setting, conditions: int, prompts: int, passes: int = 1) -> Work:
     """Under every condition prompts are read so many times, and answered once."""
-    counts = scale(setting)
-    together = max(1, min(prompts, setting.batch_tokens // (counts.prompt + counts.output)))
-    return Work(
-        forward=conditions * prompts * passes * counts.prompt,
-        generated=conditions * prompts * counts.output,
-        length=counts.prompt + counts.output / 2,
-        rows=together,
-        calls=conditions * math.ceil(prompts / together) * (passes + counts.output),
-    )
+    counts, rows = scale(setting), conditions * prompts
+    return written(rows, counts.prompt, counts.output, setting.batch_tokens, prompts, passes=passes)
 
 
 # Trained gates
@@ -396,31 +336,19 @@ def gates(setting: Setting) -> tuple[Step, ...]:
     counts = scale(setting)
     trainings, steps = 3 * counts.seeds, EPOCHS * PAIRS
     looks = 1 + steps // SoftGate().check_every
-    together = max(1, setting.batch_tokens // counts.prompt)
-    learned = Work(
-        backward=trainings * steps * counts.prompt, length=counts.prompt, calls=trainings * steps
-    )
-    looked = Work(
-        forward=trainings * looks * STOP * counts.prompt,
-        length=counts.prompt,
-        rows=min(STOP, together),
-        calls=trainings * looks * math.ceil(STOP / together),
-    )
+    work = read(trainings * steps, counts.prompt, setting.batch_tokens, 1, gradients=True)
+    work += read(trainings * looks * STOP, counts.prompt, setting.batch_tokens, STOP)
     # As is, the heads removed, random ones of every seed removed, and every trained gate.
     conditions = 2 + counts.seeds + trainings
-    work = learned + looked + _written(setting, conditions, counts.questions, passes=2)
+    work += _written(setting, conditions, counts.questions, passes=2)
     title = "gates of a few heads trained on questions"
-    return tuple(
-        study_step(
-            find_soft_gate,
-            partial(train_gates, code),
-            step_name(setting, f"soft-gate-{code}" if code else "soft-gate"),
-            f"{title} in {code}" if code else title,
-            work,
-            (HEADS,),
-        )
-        for code in (("",) if setting.pocket else codes(setting.data.questions))
-    )
+
+    def step(code: str) -> Step:
+        settings, name = partial(train_gates, code), step_of("soft-gate", code)
+        own = f"{title} in {code}" if code else title
+        return _step(setting, find_soft_gate, settings, name, own, work)
+
+    return tuple(map(step, parts(setting, setting.data.questions)))
 
 
 def _file(given: tuple[str, ...], name: str) -> str:

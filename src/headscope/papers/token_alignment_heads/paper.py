@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headscope.papers.claims import answering
 from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step, Steps
-from headscope.papers.token_alignment_heads import steps, told
+from headscope.papers.token_alignment_heads import findings, steps
 from headscope.papers.token_alignment_heads.setting import NAME, given_directions, how_chosen
 
 #: The groups of models of Figures 13 to 15, of 16 to 18, and of 19 to 21.
@@ -80,7 +80,7 @@ def _overlapping(setting: Setting, element: str, own: Sequence[Step]) -> Missing
     if setting.pocket:
         why = "the paper's directions are of languages that the bundled model does not know"
         return Missing(why, "--model MODEL with --pairs for each direction", "needs MODEL")
-    every = told.FIGURES[element]
+    every = findings.FIGURES[element]
     left = [pair for pair in every if pair not in given_directions(setting)]
     why = f"{element} is of {len(every)} directions, {len(left)} of them not given"
     return Missing(why, f"--pairs PAIR=FILE for {', '.join(left)}") if left else None
@@ -130,14 +130,14 @@ EXPERIMENTS = (
         _figures(1, 8),
         "What translation is without these heads",
         steps.removal_steps,
-        told.show_removal,
+        findings.show_removal,
     ),
     Experiment(
         "figure-2",
         _figures(2),
         "Which words of two sentences belong together",
         steps.link_steps,
-        told.show_links,
+        findings.show_links,
         _linked,
     ),
     Experiment(
@@ -145,7 +145,7 @@ EXPERIMENTS = (
         _figures(3, 13, 14, 15),
         "Which share of the heads aligns tokens",
         steps.class_steps,
-        told.show_classes,
+        findings.show_classes,
         _scored,
     ),
     Experiment(
@@ -153,7 +153,7 @@ EXPERIMENTS = (
         _figures(4, 16, 17, 18),
         "In which layers these heads lie",
         lambda setting: steps.score_steps(setting, *steps.other_scores(setting)),
-        told.show_positions,
+        findings.show_positions,
         _scored,
     ),
     Experiment(
@@ -161,7 +161,7 @@ EXPERIMENTS = (
         _figures(5, 28),
         "Whether the same heads translate in all directions",
         steps.overlap_steps,
-        told.show_overlap,
+        findings.show_overlap,
         _overlapping,
     ),
     Experiment(
@@ -169,14 +169,14 @@ EXPERIMENTS = (
         _figures(6, 7),
         "How these heads form during training",
         steps.formation_steps,
-        told.show_formation,
+        findings.show_formation,
     ),
     Experiment(
         "figure-9",
         _figures(9, 19, 20, 21),
         "What other tasks lose without these heads",
         _tasks,
-        told.show_tasks,
+        findings.show_tasks,
         _tasks_missing,
     ),
     Experiment(
@@ -184,7 +184,7 @@ EXPERIMENTS = (
         ("Table 1",),
         "Another experiment than the paper's: small models learn from texts that need these heads",
         steps.training_steps,
-        told.show_trainings,
+        findings.show_trainings,
         apart=True,
     ),
     Experiment(
@@ -192,21 +192,21 @@ EXPERIMENTS = (
         ("Table 2", "Table 3"),
         "Which texts need these heads",
         steps.rated_steps,
-        told.show_rated,
+        findings.show_rated,
     ),
     Experiment(
         "figure-10",
         _figures(10, 11, 12),
         "How translations fail without these heads",
         steps.failure_steps,
-        told.show_failures,
+        findings.show_failures,
     ),
     Experiment(
         "figure-22",
         _figures(*range(22, 28)),
         "Whether these heads look at the words on which a prompt turns",
         steps.key_word_steps,
-        told.show_key_words,
+        findings.show_key_words,
         lambda setting, element, own: OWN_PROMPTS if setting.pocket else None,
     ),
 )

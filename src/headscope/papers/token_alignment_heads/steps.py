@@ -42,6 +42,7 @@ from headscope.papers.token_alignment_heads.setting import (
 )
 from headscope.papers.trater import TraterExperiment, trater_experiment
 from headscope.papers.trater.evidence import published_selection
+from headscope.papers.work import read, written
 from headscope.pocket.mixture import corpus_documents
 from headscope.pocket.tasks import CROSS_LINGUAL, TASKS, write_tasks
 from headscope.progress import Progress
@@ -137,17 +138,9 @@ def sentences_of(setting: Setting, pocket: int, others: int, generate: bool) -> 
     if setting.data.pairs:
         count = len(setting.data.pairs) if halved(setting) else len(directions(setting))
         each, (prompt, answer) = others, TOKENS
-    number, rows = count * each, max(1.0, setting.batch_tokens / (prompt + answer))
-    if not generate:
-        length = prompt + answer
-        return Work(forward=number * length, length=length, rows=rows, calls=number / rows)
-    return Work(
-        forward=number * prompt,
-        generated=number * answer,
-        length=prompt + answer / 2,
-        rows=rows,
-        calls=number / rows * answer,
-    )
+    if generate:
+        return written(count * each, prompt, answer, setting.batch_tokens)
+    return read(count * each, prompt + answer, setting.batch_tokens)
 
 
 def _halves(setting: Setting, out: Path, progress: Progress | None) -> Result:
@@ -399,13 +392,10 @@ def _task_work(setting: Setting) -> Work:
     """Every task as it is, without the heads, and without each random set."""
     names, times = len(setting.data.benchmarks), 2 + 2 * (setting.steering.draws or TASK_DRAWS)
     if names:
-        rows = max(1.0, setting.batch_tokens / QUESTION_TOKENS)
         number = names * TASKS_OF_A_NAME * ITEMS * CHOICES * times
-        calls, read = number / rows, number * QUESTION_TOKENS
-        return Work(read, length=QUESTION_TOKENS, rows=rows, calls=calls)
-    rows = max(1.0, setting.batch_tokens / POCKET_ROW)
-    calls, written = POCKET_READ / POCKET_ROW / rows, POCKET_WRITTEN
-    return Work(POCKET_READ, generated=written, length=POCKET_ROW, rows=rows, calls=calls) * times
+        return read(number, QUESTION_TOKENS, setting.batch_tokens)
+    work = read(POCKET_READ / POCKET_ROW, POCKET_ROW, setting.batch_tokens)
+    return replace(work, generated=POCKET_WRITTEN) * times
 
 
 def _task_files(setting: Setting, out: Path, progress: Progress | None) -> Result:
@@ -452,7 +442,7 @@ def training_steps(setting: Setting) -> Steps:
     tokens = config.tokens * 5 * len(config.seeds)
     rows, calls = config.batch_tokens / 32, tokens / config.batch_tokens
     work = Work(training=tokens, length=32, rows=rows, calls=calls)
-    work += Work(forward=2 * 2.5e6, length=POCKET_DOCUMENT, rows=100, calls=700)
+    work += read(2 * 2.5e6 / POCKET_DOCUMENT, POCKET_DOCUMENT, 8192)
     title = "models trained from nothing on rated texts"
     step = study_step(trater_experiment, lambda setting: config, "trater", title, work)
     return (replace(step, stored="trater-pocket"),)
@@ -470,8 +460,7 @@ def rated_steps(setting: Setting) -> Steps:
     if not setting.data.documents:
         corpus = (Step("corpus", "a corpus of the pocket world", _corpus, Work()),)
         number, tokens = DOCUMENTS, POCKET_DOCUMENT
-    rows = max(1.0, setting.batch_tokens / tokens)
-    work = Work(forward=2.0 * number * tokens, length=tokens, rows=rows, calls=2 * number / rows)
+    work = read(2 * number, tokens, setting.batch_tokens)
     before = ("scores", *(step.name for step in corpus))
     draws, random = setting.steering.draws or RATED_DRAWS, "documents rated by random heads"
     rated = study_step(use_rate, _rating, "rated", "documents rated by the heads", work, before)
@@ -584,7 +573,7 @@ def key_word_steps(setting: Setting) -> Steps:
             partial(settings, prompt),
             f"key-words-{prompt.name}",
             f"attention on the key words of {prompt.name}",
-            Work(forward=len(prompt.prompt) / 3, length=len(prompt.prompt) / 3, calls=1),
+            read(1, len(prompt.prompt) / 3, setting.batch_tokens),
             ("scores",),
         )
         for prompt in prompts(setting)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal, InvalidOperation
+from functools import partial
 from itertools import islice, permutations
-from multiprocessing import get_context
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from headscope.errors import InputError
+from headscope.executors import Execution, execute
 from headscope.heads.store import writing
 from headscope.papers.trater.evidence import Mixture, describe
 from headscope.papers.trater.result import TraterResult, show
@@ -46,10 +46,6 @@ CORPUS = "corpus.jsonl"
 SENTENCES = (1, 2)
 #: More models on each mixture are a slip of the pen, and their list may fill the memory.
 MOST_SEEDS = 1000
-#: Seconds between looks at how far the trainings are.
-LOOK = 2.0
-#: How a process ends that was interrupted, as in a shell.
-INTERRUPTED = 130
 
 
 def _seeds(
@@ -287,70 +283,39 @@ def _train(
     config: TraterExperiment, mixtures: list[Mixture], run: Run, progress: Progress | None
 ) -> list[dict[str, Any]]:
     """Train and measure one model a mixture; what is there already is read."""
+    prompts, batch = round(config.tokens * config.prompts), config.batch_tokens
     trainings = [
-        Training(
-            mixture=mixture.folder,
-            digest=mixture.digest,
-            prompt_tokens=round(config.tokens * config.prompts),
-            seed=mixture.seed,
-            batch_tokens=config.batch_tokens,
-            evaluation=config.evaluation,
-        )
-        for mixture in mixtures
+        Training(each.folder, each.digest, prompts, each.seed, batch, config.evaluation)
+        for each in mixtures
     ]
-    places = [run.path / "trainings" / mixture.name for mixture in mixtures]
-    if config.workers == 1:
-        found = []
-        for training, place in zip(trainings, places, strict=True):
-            found.append(train_and_measure(training, place))
-            if progress:
-                progress("trainings", len(found), len(trainings))
-        return found
-    _in_processes(trainings, places, config.workers, progress)
-    return list(map(train_and_measure, trainings, places))
+    places = [(run.path / "trainings" / mixture.name).resolve() for mixture in mixtures]
+    given = list(zip(trainings, places, strict=True))
+    if config.workers > 1:
+        how = Execution(workers=min(config.workers, len(given)), share_gpus=False)
+        watch = None if progress is None else partial(_watched, places, progress)
+        execute([_Trainings(given)], how, run.path.resolve() / "logs", watch)
+    measured = []
+    for training, place in given:
+        measured.append(train_and_measure(training, place))
+        if progress:
+            progress("trainings", len(measured), len(given))
+    return measured
 
 
-def _train_alone(training: Training, place: Path) -> None:
-    """A training in a process of its own; expected errors are a line, no traceback."""
-    try:
-        train_and_measure(training, place, threads=1)
-    except InputError as error:
-        print(f"error: {error}", file=sys.stderr, flush=True)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:  # its parent is interrupted too, and says so
-        sys.exit(INTERRUPTED)
+@dataclass(frozen=True)
+class _Trainings:
+    """What each worker does, as a step of datatrove's pipeline: its share, with one thread."""
+
+    given: Sequence[tuple[Training, Path]]
+
+    def __call__(self, data: Any, rank: int = 0, world_size: int = 1) -> None:
+        for training, place in self.given[rank::world_size]:
+            train_and_measure(training, place, threads=1)
 
 
-def _in_processes(
-    trainings: list[Training], places: list[Path], workers: int, progress: Progress | None
-) -> None:
-    """Run the trainings, `workers` at a time; those that run when this is ended end too."""
-    # Forked children would inherit torch's threads, which do not survive a fork.
-    context = get_context("spawn")
-    waiting = list(zip(trainings, places, strict=True))
-    running: dict[SpawnProcess, Path] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < workers:
-                training, place = waiting.pop(0)
-                process = context.Process(target=_train_alone, args=(training, place))
-                process.start()
-                running[process] = place
-            for process in [process for process in running if process.exitcode is not None]:
-                place = running.pop(process)
-                if process.exitcode:
-                    raise InputError(
-                        f"the training in {place} ended with exit code {process.exitcode}, see "
-                        "above; mend it and run the same command again to go on"
-                    )
-            if progress:
-                share = sum(progress_of(place) for place in places) / len(places)
-                progress("trainings, per mille", round(1000 * share), 1000)
-            time.sleep(LOOK if running else 0)
-    finally:
-        for process in running:
-            process.terminate()  # it goes on from its last state another time
-            process.join()
+def _watched(places: Sequence[Path], progress: Progress) -> None:
+    share = sum(map(progress_of, places)) / len(places)
+    progress("trainings, per mille", round(1000 * share), 1000)
 
 
 command = Study(TraterExperiment, trater_experiment, result=TraterResult, show=show)

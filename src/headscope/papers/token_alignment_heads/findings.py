@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import comb
+from functools import partial
+from math import comb, isnan
 from statistics import fmean
 from typing import Any
 
@@ -13,8 +14,8 @@ from headscope.evidence.rows import ORIGINAL, SELECTED, Evidence
 from headscope.heads import Head, count_of, count_words
 from headscope.measure.intervals import t_interval, wilson_interval
 from headscope.measure.statistics import p_draws
-from headscope.papers.cells import beside, hundred, less, range_of, table
-from headscope.papers.claims import LEVEL, claimed, of_tests
+from headscope.papers.cells import hundred, table, with_published
+from headscope.papers.claims import LEVEL, claimed, of_heads
 from headscope.papers.paper import Setting
 from headscope.papers.published import ANY, figure, paper_model, reference, value
 from headscope.papers.study_steps import joined, of_run, shown_by, titled
@@ -114,7 +115,7 @@ def show_classes(setting: Setting, found: ClassesResult, shown: Findings) -> Fin
         "interval reaches it."
     )
     rows = {first.model or first.name: share}
-    compared = beside("Token alignment heads", "% of all heads", rows, cited, note)
+    compared = with_published("Token alignment heads", "% of all heads", rows, cited, note)
     return claimed(shown, *class_claims(first, own, most), tables=[compared])
 
 
@@ -171,7 +172,7 @@ def show_positions(setting: Setting) -> Findings:
     by = f"{count_words(aligned[1])} of {count_words(sum(aligned))} lie in the middle third"
     name = "token alignment heads lie in the middle layers"
     claim = Claim(name, max(range(3), key=lambda at: aligned[at]) == 1, by)
-    return claimed(replace(shown, found=""), claim, told=True)
+    return claimed(replace(shown, found=""), claim, in_words=True)
 
 
 def thirds(counts: Sequence[float]) -> tuple[float, float, float]:
@@ -201,7 +202,7 @@ def show_overlap(setting: Setting, found: OverlapResult, shown: Findings) -> Fin
     }
     title = "Lowest Jaccard index of the best heads of two directions"
     note = "Published: the lower bound that the paper gives for the ten directions of Figure 5."
-    compared = beside(title, "here", rows, bound(setting, "Section 3.2", LLAMA), note)
+    compared = with_published(title, "here", rows, bound(setting, "Section 3.2", LLAMA), note)
     claims = [
         figure_5_claim(theirs["Figure 5"], least),
         *figure_28_claim(theirs["from English"], theirs["into English"]),
@@ -275,7 +276,7 @@ def show_formation(setting: Setting, found: FormationResult, shown: Findings) ->
         "The first checkpoint is that with the largest share. The paper's share of inactive heads "
         "is from section 4, its overlap from Figure 7."
     )
-    compared = beside("Compared with the paper's training", "here", rows, cited, note)
+    compared = with_published("Compared with the paper's training", "here", rows, cited, note)
     above = [each.above_chance.token_alignment for each in checkpoints if each.above_chance]
     shares = [each.shares.token_alignment for each in checkpoints]
     heads = sum(checkpoints[0].counts.each)
@@ -320,7 +321,7 @@ def show_removal(setting: Setting, found: RemovalResult, shown: Findings) -> Fin
             )
         note = "Published: the largest drops over the paper's models exceed these."
         title, cited = "Translation without the heads", bound(setting, "Section 5.1")
-        tables = [beside(title, f"top {main.k}", rows, cited, note)]
+        tables = [with_published(title, f"top {main.k}", rows, cited, note)]
         shown = replace(shown, tables=(*shown.tables, *example(setting, evidence)))
     return claimed(shown, *removal_claims(found), tables=tables)
 
@@ -345,23 +346,26 @@ def example(setting: Setting, evidence: Evidence) -> list[Table]:
 def removal_claims(found: RemovalResult) -> list[Claim]:
     """That the model needs these heads to translate, more than others; by loss a claim of ours."""
     evidence, main, claims = found.evidence, found.evidence.main, list[Claim]()
-    n = len(evidence.single)
     for statistic, name in (
         ("chrf", "translation needs the heads"),
         ("nll", "reference translations cost more without the heads (by loss)"),
     ):
-        base, now = evidence.level(statistic), evidence.level(statistic, main)
-        if base is None or now is None:
-            continue
-        own = evidence.statistics[statistic]
-        drawn = evidence.draws(statistic, main, "random")
-        random = f", {own.number(drawn.mean)} without random ones" if drawn.each else ""
-        by = (
-            f"{own.title} {own.number(base)} as it is, {own.number(now)} without the top {main.k}"
-            f"{random}; {base.examples} sentences of {n} direction{'' if n == 1 else 's'}"
-        )
-        claims.append(of_tests(name, evidence.against(statistic, main), by, now.change))
+        if evidence.level(statistic) and evidence.level(statistic, main):
+            grounds = partial(_removal_grounds, evidence, statistic)
+            claims.append(of_heads(name, evidence, statistic, main, grounds))
     return claims
+
+
+def _removal_grounds(
+    evidence: Evidence, statistic: str, value: float, change: Estimate, random: float
+) -> str:
+    own, base, n = evidence.statistics[statistic], evidence.level(statistic), len(evidence.single)
+    drawn = "" if isnan(random) else f", {own.number(random)} without random ones"
+    return (
+        f"{own.title} {own.number(base)} as it is, {own.number(value)} without the top "
+        f"{evidence.main.k}{drawn}; {base.examples if base else 0} sentences of {n} "
+        f"direction{'' if n == 1 else 's'}"
+    )
 
 
 # Figures 10 to 12
@@ -382,7 +386,7 @@ def show_failures(setting: Setting, found: FailuresResult, shown: Findings) -> F
         "words and links; how the paper sorted it does not say."
     )
     cited = bound(setting, "Section A.4")
-    compared = beside("Kinds of failure", "share of failures %", rows, cited, note)
+    compared = with_published("Kinds of failure", "share of failures %", rows, cited, note)
     return claimed(shown, *failure_claim(found.counts, total), tables=[compared])
 
 
@@ -422,7 +426,7 @@ def _tasks_of(setting: Setting, found: TasksResult, tasks: Findings) -> Findings
     most = _figure("Section 5.2", "removal", "largest drop", "accuracy")
     rows = {worst: replace(Cell.of(changes[worst], 1, factor=100), published=-most)}
     title, cited = "The largest loss of a task", bound(setting, "Section 5.2")
-    compared = beside(title, "change, points", rows, cited)
+    compared = with_published(title, "change, points", rows, cited)
     removal = replace(shown_by(setting, "removal", "Measures"), found="", sure="")
     return claimed(joined([tasks, removal]), *task_claim(changes), tables=[compared])
 
@@ -611,7 +615,7 @@ def show_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findin
         f"corpus that is {found.corpus.bilingual_share_of_tokens:.0%} bilingual. Ours: chrF++ of "
         f"held-out sentences by the translation prompt. {found.unknown.get('note') or ''}".strip()
     )
-    compared = beside("Models trained on mixtures", "chrF++", rows, cited, note)
+    compared = with_published("Models trained on mixtures", "chrF++", rows, cited, note)
     shown = trater.show(found, setting.at("trater"))
     own = [
         block
@@ -636,9 +640,10 @@ def trater_claim(conditions: Mapping[str, Condition]) -> list[Claim]:
     }
     parts = []
     for kind, words in MIXTURES.items():
-        theirs = less(_trained(kind), _trained("baseline"))
-        paper = "" if theirs is None else f" (paper {theirs:+.1f})"
-        parts.append(f"chrF++ {range_of(vars(measured[kind]))} {words}{paper}")
+        own, theirs, base = measured[kind], _trained(kind), _trained("baseline")
+        ends = "" if own.low is None else f" ({own.low:+.1f} to {own.high:+.1f})"
+        paper = "" if theirs is None or base is None else f" (paper {theirs - base:+.1f})"
+        parts.append(f"chrF++ {own.value:+.1f}{ends} {words}{paper}")
     by = ", ".join([*parts, *(["compared with random selections"] if random else [])])
     sides = [_side(difference) * WAYS[kind] for kind, difference in measured.items()]
     holds = False if -1 in sides else True if random and set(sides) == {1} else None

@@ -10,9 +10,16 @@ from typing import Any
 from headscope.data.languages import language_name
 from headscope.estimates import Estimate
 from headscope.evidence.rows import SHARE, Condition, Evidence
-from headscope.papers.cells import beside, table
-from headscope.papers.claims import LEVEL, OPPOSITE, claimed, of_tests
-from headscope.papers.lahis.scale import HEADS, PAPER_SCALE, codes, settings_said, step_name
+from headscope.papers.cells import table, with_published
+from headscope.papers.claims import LEVEL, OPPOSITE, claimed, of_heads
+from headscope.papers.lahis.scale import (
+    HEADS,
+    PAPER_SCALE,
+    parts,
+    settings_said,
+    step_name,
+    step_of,
+)
 from headscope.papers.lahis.steps import LOSSES, LOSSES_MOVING
 from headscope.papers.paper import Setting
 from headscope.papers.published import ANY, source, value
@@ -107,16 +114,16 @@ def show_perplexity(setting: Setting, found: TextWithoutHeads, shown: Findings) 
 
 def _needed(code: str, table: Evidence, condition: Condition) -> Claim:
     """That a language's text needs the heads specific to it."""
-    level, base = (table.level("nll", each, code) for each in (condition, None))
-    change = level.change if level and level.change else Estimate()
-    start = base.value if base else 0.0
-    random = table.draws("nll", condition, "random", code).mean - start
-    by = (
-        f"{change.value:+.3f} nats a token, {random:+.3f} without random heads; "
-        f"{level.examples if level else 0} documents"
-    )
+
+    def by(value: float, change: Estimate, random: float) -> str:
+        base = table.level("nll", None, code)
+        return (
+            f"{change.value:+.3f} nats a token, {random - (base.value if base else 0.0):+.3f} "
+            f"without random heads; {base.examples if base else 0} documents"
+        )
+
     name = f"text in {code} needs the heads specific to it"
-    return of_tests(name, table.against("nll", condition, code), by, change)
+    return of_heads(name, table, "nll", condition, by, code)
 
 
 @of_run(_step(LOSSES), TextWithoutHeads, "Heads and texts", "Heads and texts, minus random heads")
@@ -245,7 +252,7 @@ def show_general(setting: Setting, found: Summaries, shown: Findings) -> Finding
 
 def show_off_target(setting: Setting) -> Findings:
     """Whether the model leaves a language without its heads."""
-    parts, claims = [], []
+    every, claims = list[Findings](), []
     for ask, title in (("translate", "translations"), ("continue", "continued documents")):
         step = step_name(setting, f"off-target-{ask}")
         found = setting.read(step, OffTarget)
@@ -254,13 +261,13 @@ def show_off_target(setting: Setting) -> Findings:
         table = found.evidence
         shown = shown_by(setting, step, *WRITTEN, "In which language instead")
         known = "off_target" in table.statistics
-        parts.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
+        every.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
         own = next((each for each in table.selected if each.of == OWN), None)
         if known and own is not None:
             name = f"without a language's own heads {title} leave it"
             what, how = f"{title} in another language", "without the heads specific to the language"
             claims.append(written_claim(name, what, how, table, own, "off_target"))
-    return claimed(joined(parts), *claims)
+    return claimed(joined(every), *claims)
 
 
 @of_run(_step("mitigation"), Steering, *WRITTEN, "Other measures")
@@ -294,10 +301,9 @@ def show_mitigation(setting: Setting, found: Steering, shown: Findings) -> Findi
 
 def show_transfer(setting: Setting) -> Findings:
     """Which of two contradicting statements is believed, with a language turned up or down."""
-    given = codes(setting.data.statements)
-    parts, claims = [], []
-    for pair in ("",) if setting.pocket or not given else given:
-        step = step_name(setting, f"transfer-{pair}" if pair else "transfer")
+    shown, claims = list[Findings](), []
+    for pair in parts(setting, setting.data.statements):
+        step = step_name(setting, step_of("transfer", pair))
         found, of = setting.read(step, Transfer), f", {pair}" if pair else ""
         if found is None:
             continue
@@ -308,11 +314,10 @@ def show_transfer(setting: Setting) -> Findings:
             claims.append(
                 written_claim(name, what, how, found.evidence, each, "follows_a", "pairs")
             )
-        shown = shown_by(setting, step, *WRITTEN, "Other measures")
-        parts.append(titled(shown, pair) if pair else shown)
-    shown = joined(parts)
+        shown.append(titled(shown_by(setting, step, *WRITTEN, "Other measures"), pair))
+    every = joined(shown)
     none = "No language of these pairs has heads of its own, so nothing was changed."
-    return claimed(replace(shown, found=none) if parts and not claims else shown, *claims)
+    return claimed(replace(every, found=none) if shown and not claims else every, *claims)
 
 
 def written_claim(
@@ -325,9 +330,6 @@ def written_claim(
     groups: str = "languages",
 ) -> Claim:
     """A claim about what is written with some heads changed, in the parts that have them."""
-    level = table.level(statistic, condition)
-    change = level.change if level and level.change else Estimate()
-    value = level.value if level else 0.0
     own = table.statistics[statistic]
     factor, unit = own.factor, " %" if own.unit == SHARE else ""
     rows = (table.level(statistic, condition, part) for part in table.single)
@@ -335,13 +337,15 @@ def written_claim(
     counted = count(sum(prompts), "prompt")
     if len(prompts) > 1 and len(set(prompts)) == 1:
         counted += f", {prompts[0]} in each of {len(prompts)} {groups}"
-    random = table.draws(statistic, condition, "random")
-    by = (
-        f"{what}: {factor * (value - change.value):.1f}{unit} as is, {factor * value:.1f}{unit} "
-        f"{how} (change {_spread(change, factor)}), {factor * random.mean:.1f}{unit} with "
-        f"random ones instead; {counted}"
-    )
-    return of_tests(name, table.against(statistic, condition), by, change)
+
+    def by(value: float, change: Estimate, random: float) -> str:
+        return (
+            f"{what}: {factor * (value - change.value):.1f}{unit} as is, {factor * value:.1f}{unit}"
+            f" {how} (change {_spread(change, factor)}), {factor * random:.1f}{unit} with random "
+            f"ones instead; {counted}"
+        )
+
+    return of_heads(name, table, statistic, condition, by)
 
 
 # Trained gates
@@ -349,23 +353,23 @@ def written_claim(
 
 def show_gates(setting: Setting) -> Findings:
     """Trained gates against random heads trained alike, and against the same heads removed."""
-    parts, claims, rows = list[Findings](), [], {}
+    languages, claims, rows = list[Findings](), [], {}
     theirs = value("lahis", "Abstract", model=ANY, row="soft head mask", column="parameters",
                    measure="count")  # fmt: skip
-    for code in ("",) if setting.pocket else codes(setting.data.questions):
-        step = step_name(setting, f"soft-gate-{code}" if code else "soft-gate")
+    for code in parts(setting, setting.data.questions):
+        step = step_name(setting, step_of("soft-gate", code))
         found = setting.read(step, SoftGateResult)
         selected = None if found is None else found.evidence.main.k
         rows[code or "questions"] = Cell(selected, None, None, theirs, "not run", 0)
         if found is not None:
             shown = shown_by(setting, step, "Questions answered", "Differences", "Gates")
-            parts.append(titled(shown, code) if code else shown)
+            languages.append(titled(shown, code))
             claims.append(gates_claim(found, code))
-    if not parts:
+    if not languages:
         return Findings()
     why = "not comparable: the abstract does not say of which model"
     reference = Reference(source("lahis", "Abstract"), MODELS, False, why)
-    shown = joined(parts)
+    shown = joined(languages)
     if setting.pocket:
         world = (
             "The questions are of the bundled model's own world, in a prompt whose order it never "
@@ -373,33 +377,34 @@ def show_gates(setting: Setting) -> Findings:
             "(docs/negative-results.md)."
         )
         shown = replace(shown, sure=f"{shown.sure} {world}")
-    return claimed(shown, *claims, tables=[beside("Gates trained", "gates", rows, reference)])
+    return claimed(
+        shown, *claims, tables=[with_published("Gates trained", "gates", rows, reference)]
+    )
 
 
 def gates_claim(found: SoftGateResult, code: str) -> Claim:
     """That trained gates answer more; a training has its own random heads, each one draw."""
     evidence, trained = found.evidence, found.evidence.main
-    level, base = evidence.level("accuracy", trained), evidence.level("accuracy")
-    change = level.change if level and level.change else Estimate()
-    tests = evidence.against("accuracy", trained)
-    where = f" in {code}" if code else ""
-    accuracy = evidence.statistics["accuracy"]
-    by = (
-        f"{count(trained.k, 'trained gate')}: {accuracy.number(base)} of "
-        f"{found.details.pairs.test} questions answered{where} as is, "
-        f"{accuracy.number(level)} with them (change {_spread(change)})"
-    )
-    if "random" in tests:
-        random = evidence.draws("accuracy", trained, "random").mean
-        by += (
-            f", {accuracy.number(random)} with gates of random heads trained alike "
-            f"(difference {_spread(tests['random'].difference)})"
+    where, number = f" in {code}" if code else "", evidence.statistics["accuracy"].number
+
+    def by(value: float, change: Estimate, random: float) -> str:
+        words = (
+            f"{count(trained.k, 'trained gate')}: {number(evidence.level('accuracy'))} of "
+            f"{found.details.pairs.test} questions answered{where} as is, {number(value)} with "
+            f"them (change {_spread(change)})"
         )
-    for each in evidence.selected:
-        if each.gate == 0:
-            by += f", {accuracy.number(evidence.level('accuracy', each))} without these heads"
+        if (test := evidence.against("accuracy", trained).get("random")) is not None:
+            words += (
+                f", {number(random)} with gates of random heads trained alike "
+                f"(difference {_spread(test.difference)})"
+            )
+        silent = (each for each in evidence.selected if each.gate == 0)
+        return words + "".join(
+            f", {number(evidence.level('accuracy', each))} without these heads" for each in silent
+        )
+
     name = f"trained gates answer more questions{where} than gates of random heads"
-    return of_tests(name, tests, by, change)
+    return of_heads(name, evidence, "accuracy", trained, by)
 
 
 # What they have in common

@@ -14,9 +14,9 @@ from heads_up_helpers import (
     FOREIGN,
     LLAMA,
     OWN,
-    Made,
     cell,
     llama_setting,
+    made,
     proof,
     put,
     table_of,
@@ -66,8 +66,8 @@ def test_the_partner_of_an_instructed_model_is_its_base_and_the_reverse(llama: S
 
 
 def swapped(setting: Setting, other: str, accuracy: float) -> None:
-    made = {"accuracy": [Made(reference=accuracy)]}
-    put(setting, f"swap-antonym-of-{other}", proof("antonym", made, reference=FOREIGN))
+    given = {"accuracy": [made(reference=accuracy)]}
+    put(setting, f"swap-antonym-of-{other}", proof("antonym", given, reference=FOREIGN))
 
 
 OTHER = "accuracy, mask of another model"
@@ -113,14 +113,6 @@ def test_masks_beside_those_of_another_model(
     assert line[0].published == 834
     assert tuple(one.published for one in line[1:4]) == theirs
     assert (line[4].published is None) == (other == QWEN)
-
-
-def test_translations_under_a_mask_that_the_paper_does_not_have(llama: Setting) -> None:
-    for other, theirs in ((BASE, 1.612), (QWEN, None)):
-        told = EXPERIMENTS["table-1"].show(with_(llama, others=(other,)))
-        main = table_of(told, "Masks of directions")
-        assert cell(main, "en-de", "NLL, mask of another model").published == theirs
-        assert cell(main, "en-de", "NLL, mask").published == 0.580
 
 
 def test_a_name_does_not_make_data_the_papers(llama: Setting, tmp_path: Path) -> None:
@@ -227,8 +219,8 @@ def test_no_difference_to_the_paper_s_hybrid_is_told(
     llama: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cells_module, "_of_paper", lambda task: True)
-    made = {"accuracy": [Made(selected=0.7), Made(selected=0.5, own=replace(OWN, of=HYBRID))]}
-    put(llama, "shots-antonym-masked", proof("antonym", made))
+    given = {"accuracy": [made(selected=0.7), made(selected=0.5, own=replace(OWN, of=HYBRID))]}
+    put(llama, "shots-antonym-masked", proof("antonym", given))
     (table,) = EXPERIMENTS["table-3"].show(llama).tables
     at = table.columns.index("antonym")
     by = {one["name"]: one["cells"][at] for one in _table(table)["rows"]}

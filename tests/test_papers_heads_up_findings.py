@@ -1,4 +1,4 @@
-"""What Heads Up! as a recipe finds, from made-up results whose figures are worked out by hand."""
+"""What Heads Up! as a recipe finds, from given-up results whose figures are worked out by hand."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ import pytest
 
 from heads_up_helpers import (
     EXPERIMENTS,
-    FOREIGN,
     OWN,
-    Made,
     cell,
     conditions,
     grounds,
     llama_setting,
+    made,
     pocket_setting,
     proof,
     put,
@@ -109,43 +108,6 @@ def test_table_1_by_hand(pocket: Setting) -> None:
     assert len(table_of(found, "NLL of every direction").rows) == 20
 
 
-def test_the_answer_is_all_claims_after_holm(pocket: Setting) -> None:
-    """By intervals alone every one of these masks would do what is claimed."""
-
-    def answer(loss: float = 0.01, words: float = 0.02) -> tuple[str, str]:
-        for step in ("proof-en-de", "proof-plural-en"):
-            shutil.rmtree(pocket.at(step), ignore_errors=True)
-        rows = conditions("nll", (2.0, 1.0, 0.9, 3.0), 0.05, loss)
-        put(pocket, "proof-en-de", proof("en-de", rows))
-        right = conditions("accuracy", (0.1, 0.5, 0.8, 0.2), 0.05, words)
-        put(pocket, "proof-plural-en", proof("plural-en", right))
-        found = {name: found_in(pocket, name) for name in ("table-1", "table-2")}
-        return PAPER.answer(pocket, found)
-
-    found, sure = answer()
-    assert found.startswith("Holds here:") and found.count("\n\u2013") == 4
-    assert "Open" not in found and "Not answered here: Figure 1, Table 3, " in sure
-    # Of 0.03 twice neither is left after Holm; that the instruction is reached has no such p.
-    held, opened = answer(0.03, 0.03)[0].split("Open:")
-    assert held.count("\u2013") == 2 and opened.count("0.06 after Holm") == 2
-    # Random masks that do as much say no, whatever the interval.
-    held, opened = answer(1 / 6)[0].split("Open:")
-    assert held.count("\u2013") == 3 and "over 99 draws 0.17" in opened
-
-
-def test_masks_of_another_model_and_other_sentences(llama: Setting) -> None:
-    put(llama, "mask-en-de", {"selected": 850})
-    swapped = proof("en-de", {"nll": [Made(reference=1.7)]}, reference=FOREIGN)
-    put(llama, "swap-en-de-of-Llama-3.1-8B", swapped)
-    main = table_of(found_in(llama, "table-1"), "Masks of directions")
-    # The same model, but no file of any name is known to be the paper's sentences.
-    assert main.reference is not None and not main.reference.comparable
-    assert "XNLI" in main.reference.why and "our instructions" not in main.reference.why
-    other = cell(main, "en-de", "NLL, mask of another model")
-    assert (other.value, other.published) == (1.7, 1.612)
-    assert cell(main, "en-de", "heads in the mask").published == 862
-
-
 def test_table_2_by_hand(pocket: Setting) -> None:
     rows = conditions("accuracy", (0.1, 0.8, 0.65, 0.2), 0.05)
     put(pocket, "proof-plural-en", proof("plural-en", rows))
@@ -160,14 +122,14 @@ def test_table_2_by_hand(pocket: Setting) -> None:
 
 
 def test_table_3_without_and_with_masks_behind_examples(pocket: Setting) -> None:
-    plain = {"accuracy": [Made(0.62, 0.32, reference=0.56)]}
+    plain = {"accuracy": [made(0.62, 0.32, reference=0.56)]}
     put(pocket, "shots-plural-en", proof("plural-en", plain))
     found = found_in(pocket, "table-3")
     (table,) = found.tables
     assert [line.cells[0].value for line in table.rows] == [0.62, 0.56, 0.32, None, None]
     assert verdicts(found) == {}
     both = replace(OWN, of="hybrid mask")
-    own = {"accuracy": [Made(0.62, 0.7, reference=0.56), Made(0.62, 0.5, own=both)]}
+    own = {"accuracy": [made(0.62, 0.7, reference=0.56), made(0.62, 0.5, own=both)]}
     put(pocket, "shots-plural-en-masked", proof("plural-en", own, 34))
     found = found_in(pocket, "table-3")
     (table,) = found.tables
@@ -194,7 +156,7 @@ def test_what_masks_did_by_hand() -> None:
     assert claim.by.startswith("loss ") and "; 4 tasks of 100 examples; " in claim.by
     assert f"2.000 as is, {random:.3f} under" in claim.by and f"{masked:.3f} masked" in claim.by
     # A condition that one of the tasks lacks has no mean.
-    few = Case(decode(Evidence, table("turn", {"nll": [Made(2.0, 1.5, 3.0)]})), "turn")
+    few = Case(decode(Evidence, table("turn", {"nll": [made(2.0, 1.5, 3.0)]})), "turn")
     assert "instructed" not in without_instruction([cases[0], few], "nll", "it", "task")[0].by
 
 
@@ -266,10 +228,10 @@ def families(unused: int, p_draws: float = 0.01) -> dict[str, Any]:
         return {"name": name, "tasks": WAYS, **sizes}
 
     every = Condition("selected", "all", 60, 0.0)
-    rows = [Made(1.0, 3.0, 2.0, own=every, p_draws=p_draws, side="higher")]
+    rows = [made(1.0, 3.0, 2.0, own=every, p_draws=p_draws, side="higher")]
     if unused:
         own = replace(every, of="unused", k=unused)
-        rows.append(Made(1.0, 0.9, 1.0, half=0.05, own=own, p_draws=p_draws))
+        rows.append(made(1.0, 0.9, 1.0, half=0.05, own=own, p_draws=p_draws))
     tables = [table(task, {"nll": rows}, ("random", "same layers")) for task in WAYS]
     joined = {name: [row for own in tables for row in own[name]] for name in ("levels", "tests")}
     details = {
@@ -314,17 +276,14 @@ def test_table_6_without_unused_heads_prefers_the_negative_start(pocket: Setting
     [
         (0.2, None, 1.0, None),
         (0.2, 0.05, 0.05, True),
-        (-0.2, 0.05, 0.05, False),
         (0.05, 0.05, 0.05, None),
-        (0.2, 0.1, 0.05, None),
-        (0.2, 0.2, 0.2, None),
     ],
 )
 def test_figure_4_is_judged_by_all_tests(
     pocket: Setting, later: float, p_draws: float | None, least_p: float, holds: bool | None
 ) -> None:
     random = None if p_draws is None else later - 0.3
-    row = Made(0.0, later, random, None, 0.1, p_draws or 1.0, least_p, "higher")
+    row = made(0.0, later, random, None, 0.1, p_draws or 1.0, least_p, "higher")
     details = {"task": "en-de", "samples": 100, "layers": 2, "pairs": []}
     put(pocket, "states", {**table("en-de", {"cosine": [row]}), "details": details})
     found = found_in(pocket, "figure-4")
@@ -400,8 +359,8 @@ def scaled(task: str, best: float, loss: float, bleu: tuple[float, float]) -> An
     plain, turned = bleu
     own = replace(OWN, gate=best)
     measures = {
-        "bleu_published": [Made(plain, turned, turned - 5, plain - 5, 1.0, side="higher", own=own)],
-        "nll": [Made(1.0, 1.0 + loss, 1.0 + loss + 0.05, half=0.01, own=own)],
+        "bleu_published": [made(plain, turned, turned - 5, plain - 5, 1.0, side="higher", own=own)],
+        "nll": [made(1.0, 1.0 + loss, 1.0 + loss + 0.05, half=0.01, own=own)],
     }
     alone = replace(OWN, kind="mask alone", of="", k=0)
     details = {"tasks": {task: {"best": best, "left_out": 3}}, "draws": 19}
@@ -431,8 +390,8 @@ def test_figure_6_by_hand(pocket: Setting) -> None:
 def test_table_42_shows_the_first_direction_that_changes_with_both_scores(pocket: Setting) -> None:
     for way, changed in (("en-de", "ab"), ("en-es", "bc")):
         put(pocket, f"scaling-{way}", scaled(way, 1.0, 0.0, (50, 50)))
-        made = {"original": "ab", "selected": changed}
-        rows = [(name, "i", "ab", output) for name, output in made.items()]
+        given = {"original": "ab", "selected": changed}
+        rows = [(name, "i", "ab", output) for name, output in given.items()]
         put_samples(pocket, f"scaling-{way}", way, rows)
     table = table_of(found_in(pocket, "figure-6"), "Outputs that the scaled mask changes")
     assert "en-de 0 of 1, en-es 1 of 1" in table.note
@@ -475,9 +434,9 @@ def test_tables_39_and_40_beside_masks_of_heads(pocket: Setting) -> None:
 def test_table_7_by_hand(llama: Setting) -> None:
     shares = {"all": 0.4, "in": 0.5, "out": 0.4}
     measures = {
-        **{f"share_{group}": [Made(mean, mean, reference=mean)] for group, mean in shares.items()},
-        "uniform": [Made(1 / 3, 1 / 3)],
-        "in_minus_out": [Made(0.1, 0.1, reference=0.1)],
+        **{f"share_{group}": [made(mean, mean, reference=mean)] for group, mean in shares.items()},
+        "uniform": [made(1 / 3, 1 / 3)],
+        "in_minus_out": [made(0.1, 0.1, reference=0.1)],
     }
     name = "fruit_v_animal_3"
     tasks = {name: {"random": {OWN.id: {"p_value": 0.01}}}}
