@@ -71,7 +71,7 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
 def _finding(result: AtlasResult, by: str) -> list[str]:
     answer, _ = alignment_finding(result, by)
     k = result.evidence.main.k
-    return [answer, f"Removal of the best {count(k, 'head')}: {result.verdict}."]
+    return [answer, f"Removal of the {k} best: {result.verdict}."]
 
 
 def _examples(result: AtlasResult) -> str:
@@ -79,7 +79,7 @@ def _examples(result: AtlasResult) -> str:
         sum(getattr(read, name) for read in result.data.values())
         for name in ("found_on", "verified_on")
     )
-    return f"{count(scored, 'sentence pair')} scored and {count(checked, 'other')} translated"
+    return f"{count(scored, 'pair')} scored, {count(checked, 'other')} translated"
 
 
 def _cautions(result: AtlasResult) -> Iterator[str]:

@@ -149,16 +149,16 @@ def _show(result: PatchingResult, run: Path) -> Shown:
         "token is patched, so effects of several heads together are not seen."
     )
     above = {name: significant(heads) for name, heads in parts.items()}
-    found = enumeration([f"{len(own)} for the {name}" for name, own in above.items()])
+    found = enumeration([f"{len(own)} for {name}" for name, own in above.items()])
     weak = [name for name, heads in parts.items() if candidates(heads, pairs)]
-    only = f"; candidates for the {enumeration(weak)}" if weak else ""
+    only = f"; candidates for {enumeration(weak)}" if weak else ""
     best = [(name, max(heads, key=by_rank)) for name, heads in parts.items()]
-    most = [f"{head.place} ({number(by_rank(head))}) for the {name}" for name, head in best]
+    most = [f"{head.place} ({number(by_rank(head))}) for {name}" for name, head in best]
     return Shown(
         "Activation patching",
         "Which attention heads carry the target language, and which the meaning of the word?",
         [
-            f"Heads above the control: {found} ({by_luck(result.heads)}{only}).",
+            f"Above the control: {found} ({by_luck(result.heads)}{only}).",
             f"Strongest: {enumeration(most)}.",
         ],
         spread(result.heads, count(pairs, "pair", "pairs of prompts")),
