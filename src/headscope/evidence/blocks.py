@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf, isnan
-from typing import NamedTuple
 
 from headscope.estimates import Draws, Estimate
 from headscope.evidence.controls import FREE, MATCHED
@@ -17,7 +16,6 @@ from headscope.evidence.rows import (
     Condition,
     Evidence,
     Scored,
-    Statistic,
     Tested,
 )
 from headscope.shown.blocks import (
@@ -35,12 +33,10 @@ from headscope.shown.blocks import (
 from headscope.shown.words import (
     arrow,
     between,
-    confidence,
     count,
     enumeration,
     p_value,
     sentence_of,
-    signed,
 )
 
 #: What p over draws may be at most.
@@ -196,29 +192,6 @@ def draws_words(draws: int) -> str:
 def draws_remedy(draws: int) -> str:
     """The option for more draws, where these are few."""
     return f"--draws {WANTED}" if draws < FEW else ""
-
-
-def clear(gaps: Sequence[Estimate], one: str, several: str | None = None) -> str:
-    """`3 of 4 tasks (95 % CI excludes zero in 2)`: the gaps above zero."""
-    beyond_zero = sum(gap.value > 0 for gap in gaps)
-    surely = sum(gap.low > 0 for gap in gaps)
-    return (
-        f"{beyond_zero} of {count(len(gaps), one, several)} "
-        f"(95\u00a0% CI excludes zero in {surely})"
-    )
-
-
-def compared(test: Tested, statistic: Statistic, examples: str) -> str:
-    """Selected minus random in words: difference (interval; draws; p over examples, over draws)."""
-    gap, points = statistic.shown(test.difference), statistic.points and f"\u00a0{statistic.points}"
-    words = [confidence(gap.low, gap.high, statistic.digits)] if gap.bounded else []
-    if test.least_p is not None or test.draws > 1:
-        words.append(count(test.draws, "draw"))
-    ps = [f"{p_value(p)} over {over}"
-          for p, over in ((test.p_examples, examples), (test.p_draws, "draws"))
-          if p is not None]  # fmt: skip
-    words += [f"p\u00a0=\u00a0{', '.join(ps)}"] if ps else []
-    return f"{signed(gap.value, statistic.digits)}{points} ({'; '.join(words)})"
 
 
 def moved(
@@ -492,88 +465,42 @@ def by_part(
     return [(named_part(evidence, part), statistic, condition, part) for part in evidence.parts]
 
 
-class Bar(NamedTuple):
-    """A score, and the single draws that it is the mean of."""
-
-    score: Scored
-    draws: Sequence[float] = ()
-
-
 def bars(
-    evidence: Evidence,
-    statistic: str,
-    condition: Condition,
-    title: str,
-    note: str = "",
-    chance: Mapping[str, float | None] | None = None,
+    evidence: Evidence, statistic: str, condition: Condition, title: str, note: str = ""
 ) -> Bars:
-    """A statistic by part: the original model, selected heads, and each control with its draws.
-
-    The interval of selected heads is that of their change; `chance` is what guessing gives.
-    """
-    groups: dict[str, dict[str, Bar]] = {}
+    """A statistic by part under the original model and without the selected heads, where there is
+    no control to draw a forest of; the interval of selected heads is that of their change."""
+    own = evidence.statistics[statistic]
+    start, end = (own.factor * limit for limit in own.limits)
+    names, scores = list[str](), list[tuple[Estimate, Estimate]]()
     for part in evidence.parts:
         base, now = (evidence.level(statistic, each, part) for each in (None, condition))
         if base is None or now is None or now.change is None:
             continue
         before = now.value - now.change.value  # over the parts where it was measured
-        ends = before + now.change.low, before + now.change.high
-        groups[named_part(evidence, part)] = {
-            ORIGINAL: Bar(base),
-            SELECTED: Bar(Estimate(now.value, *ends)),
-            **{
-                control: Bar(evidence.level(statistic, given, part))
-                if (given := evidence.reference(condition, control))
-                else Bar(draws.mean, draws.each)
-                for control in evidence.controls
-                if (draws := evidence.draws(statistic, condition, control, part)).each
-            },
-            **({"chance": Bar(chance.get(part))} if chance else {}),
-        }
-    note = ". ".join(filter(None, [note, "The interval of selected heads is that of their change"]))
-    return bars_of(evidence.statistics[statistic], groups, title, note)
-
-
-def bars_of(
-    statistic: Statistic, groups: dict[str, dict[str, Bar]], title: str, note: str = ""
-) -> Bars:
-    """Bars of scores by group and series; no series that is known in no group."""
-    ends = [statistic.factor * end for end in statistic.limits]
-    shown = {
-        name: {series: statistic.shown(bar.score) for series, bar in named.items()}
-        for name, named in groups.items()
-    }
-    series = tuple(dict.fromkeys(
-        name for named in shown.values() for name, score in named.items() if score.known
-    ))  # fmt: skip
+        after = Estimate(now.value, before + now.change.low, before + now.change.high)
+        names.append(named_part(evidence, part))
+        scores.append((own.shown(base), own.shown(after)))
 
     def numbers(which: str) -> tuple[tuple[float | None, ...], ...]:
-        found = ([getattr(named.get(name, Estimate()), which) for name in series]
-                 for named in shown.values())  # fmt: skip
+        ends = ([getattr(score, which) for score in row] for row in scores)
         return tuple(
-            tuple(None if isnan(each) else min(ends[1], max(ends[0], each)) for each in row)
-            for row in found
+            tuple(None if isnan(each) else min(end, max(start, each)) for each in row)
+            for row in ends
         )
 
     return Bars(
         title,
-        tuple(groups),
-        series,
+        tuple(names),
+        (ORIGINAL, SELECTED),
         numbers("value"),
-        statistic.axis,
+        own.axis,
         numbers("low"),
         numbers("high"),
-        statistic.digits,
-        note,
-        draws=tuple(
-            tuple(
-                tuple(statistic.factor * draw for draw in named.get(name, Bar(None)).draws)
-                for name in series
-            )
-            for named in groups.values()
-        ),
-        start=ends[0] if ends[0] > -inf else None,
-        end=ends[1] if ends[1] < inf else None,
+        own.digits,
+        ". ".join(filter(None, [note, "The interval of selected heads is that of their change"])),
+        start=start if start > -inf else None,
+        end=end if end < inf else None,
     )
 
 
