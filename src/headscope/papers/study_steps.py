@@ -61,8 +61,8 @@ def of_run(
 
 
 def shown_by(setting: Setting, step: str, *titles: str) -> Findings:
-    """What the study of a finished step says of its run: its finding, and the sections with these
-    titles, or the blocks (its figure, too) where no section has the title.
+    """What the study of a finished step says of its run: its finding, its figure, and the sections
+    with these titles, or the blocks where no section has the title.
 
     Maps and tables of heads become heatmaps. Empty where the run was not made.
     """
@@ -70,13 +70,14 @@ def shown_by(setting: Setting, step: str, *titles: str) -> Findings:
     if shown is None:
         return Findings()
     single = set(titles) - {part.title for part in shown.sections}
-    sections = [*([("", [shown.figure])] if shown.figure else []),
-                *((part.title, part.blocks) for part in shown.sections)]  # fmt: skip
     blocks = [
-        block
-        for title, blocks in sections
-        for block in blocks
-        if title in titles or getattr(block, "title", None) in single
+        *([shown.figure] if shown.figure else []),
+        *(
+            block
+            for part in shown.sections
+            for block in part.blocks
+            if part.title in titles or getattr(block, "title", None) in single
+        ),
     ]
     missing = (block for block in blocks if isinstance(block, NotMeasured))
     unknown = [f"Not measured: {block.title} ({block.why})." for block in missing]
@@ -113,18 +114,20 @@ def joined(parts: Iterable[Findings]) -> Findings:
 
 
 def _figures(block: Block) -> tuple[Figure, ...]:
-    """What is drawn of a block; a table of heads is drawn as a map of what they are ranked by."""
+    """What is drawn of a block; a table of heads is drawn as maps of what they are ranked by."""
     if isinstance(block, Figure):
         return (block,)
     if isinstance(block, HeadTable):
-        name, numbers = next(iter(block.parts.items()))
-        known = dict(zip(block.heads, numbers[block.ranked_by], strict=True))
         layers, width = (1 + max(place[at] for place in block.heads) for at in (0, 1))
-        values = tuple(
-            tuple(known.get((layer, head)) for head in range(width)) for layer in range(layers)
-        )
+        maps = []
+        for name, numbers in block.parts.items():
+            known = dict(zip(block.heads, numbers[block.ranked_by], strict=True))
+            rows = (
+                tuple(known.get((layer, head)) for head in range(width)) for layer in range(layers)
+            )
+            maps.append(HeadMap(name, tuple(rows)))
         scale = next(column.title for column in block.columns if column.key == block.ranked_by)
-        block = HeadMaps(block.title, (HeadMap(name, values),), scale, digits=2)
+        block = HeadMaps(block.title, tuple(maps), scale, digits=2)
     if not isinstance(block, HeadMaps):
         return ()
     return tuple(

@@ -74,10 +74,10 @@ def _step(name: str) -> Callable[[Setting], str]:
 
 def show_importance(setting: Setting) -> Findings:
     """Importance of every head, and how alike halves of the documents are."""
-    return shown_by(setting, HEADS, "Languages and their heads", "Where the heads are")
+    return shown_by(setting, HEADS, "Languages", "Every head")
 
 
-@of_run(HEADS, LahisResult, "General heads", "By layer")
+@of_run(HEADS, LahisResult, "Shared heads")
 def show_sets(setting: Setting, found: LahisResult, shown: Findings) -> Findings:
     """General and specific heads, which is described: what they do is tested elsewhere."""
     sizes = [len(language.specific) for language in found.languages.values()]
@@ -98,7 +98,7 @@ def show_sets(setting: Setting, found: LahisResult, shown: Findings) -> Findings
 # Losses of text
 
 
-@of_run(_step(LOSSES), TextWithoutHeads, "Each language", "Single draws", "Loss and perplexity")
+@of_run(_step(LOSSES), TextWithoutHeads, "Values and tests")
 def show_perplexity(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
     """Each language's text without its own heads, without random ones, and as it is."""
     table = found.evidence
@@ -174,8 +174,6 @@ def own_most(table: Evidence, own: Sequence[OwnText]) -> Claim:
 @of_run(
     _step("layers"),
     TextWithoutLayers,
-    "Change of loss by layer",
-    "Layers and random heads",
     "Where important heads lie",
 )
 def show_layers(setting: Setting, found: TextWithoutLayers, shown: Findings) -> Findings:
@@ -215,7 +213,7 @@ def show_moving(setting: Setting) -> Findings:
     compared = table("Heads by the moving gate and by the still one", names, rows, note)
     agree = _span([row["jaccard"] for row in by_code.values()], 2)
     chance = fmean(row["expected_exact"] for row in by_code.values())
-    shown = shown_by(setting, step, "Each language")
+    shown = shown_by(setting, step, "Values and tests")
     said = (
         "The important heads by the published, moving gate and by the still one have a Jaccard "
         f"index of {agree} ({chance:.3f} by chance). By the moving gate: {shown.found}"
@@ -226,7 +224,7 @@ def show_moving(setting: Setting) -> Findings:
 # What is written under changed heads
 
 #: The tables and pictures of a study that lets the model write.
-WRITTEN = ("Selected and random heads", "Single draws")
+WRITTEN = ("Values and tests",)
 #: Whose heads are changed where statements contradict each other.
 BELIEVED = {
     A: "turning up a language's heads makes its statement",
@@ -362,7 +360,7 @@ def show_gates(setting: Setting) -> Findings:
         selected = None if found is None else found.evidence.main.k
         rows[code or "questions"] = Cell(selected, None, None, theirs, "not run", 0)
         if found is not None:
-            shown = shown_by(setting, step, "Questions answered", "Differences", "Gates")
+            shown = shown_by(setting, step, "Values and tests", "Gates")
             languages.append(titled(shown, code))
             claims.append(gates_claim(found, code))
     if not languages:

@@ -94,7 +94,7 @@ def show_links(setting: Setting) -> Findings:
 # Figures 3 and 4
 
 
-@of_run("classes", ClassesResult, "Shares of heads", "Classes")
+@of_run("classes", ClassesResult, "Heads in each class")
 def show_classes(setting: Setting, found: ClassesResult, shown: Findings) -> Findings:
     """Which share of the heads aligns tokens."""
     first, scores = found.models[0], setting.read("scores", TranslationResult)
@@ -163,7 +163,7 @@ def show_positions(setting: Setting) -> Findings:
     if profile is None:
         return Findings()
     others = setting.data.others if setting.data.pairs else ()
-    sections = ("Token alignment heads", "Every head")
+    sections = ("Layers",)
     elsewhere = (titled(shown_by(setting.of(name), "scores", *sections), name) for name in others)
     shown = joined([shown_by(setting, "scores", *sections), *elsewhere])
     aligned = thirds([layer["token_alignment"] for layer in profile])
@@ -186,7 +186,7 @@ def thirds(counts: Sequence[float]) -> tuple[float, float, float]:
 # Figures 5 and 28
 
 
-@of_run("overlap", OverlapResult, "Groups of directions", "Map of the overlap")
+@of_run("overlap", OverlapResult, "Groups of pairs of directions")
 def show_overlap(setting: Setting, found: OverlapResult, shown: Findings) -> Findings:
     """Whether the same heads translate in all directions."""
     theirs = {name: among(found.pairs, own) for name, own in FIGURES.items()}
@@ -256,7 +256,7 @@ def figure_28_claim(out_of: Sequence[PairOverlap], into: Sequence[PairOverlap]) 
 # Figures 6 and 7
 
 
-@of_run("formation", FormationResult, "Checkpoints", "Over training")
+@of_run("formation", FormationResult, "Every checkpoint", "Over training")
 def show_formation(setting: Setting, found: FormationResult, shown: Findings) -> Findings:
     """How these heads form during training."""
     checkpoints, row = found.checkpoints, "token alignment heads"
@@ -305,7 +305,7 @@ def formation_claim(shares: Sequence[float], above: Sequence[float] | None, head
 # Figures 1 and 8
 
 
-@of_run("removal", RemovalResult, "Effect", "Measures", "Tests", "Loss")
+@of_run("removal", RemovalResult, "Values and tests", "Loss")
 def show_removal(setting: Setting, found: RemovalResult, shown: Findings) -> Findings:
     """What translation is without these heads."""
     tables, evidence = list[Table](), found.evidence
@@ -371,7 +371,7 @@ def _removal_grounds(
 # Figures 10 to 12
 
 
-@of_run("failures", FailuresResult, "First cases of each kind", "Kinds of failure")
+@of_run("failures", FailuresResult, "First cases of each kind")
 def show_failures(setting: Setting, found: FailuresResult, shown: Findings) -> Findings:
     """How translations fail without these heads."""
     rows, total = {}, found.selected
@@ -427,7 +427,7 @@ def _tasks_of(setting: Setting, found: TasksResult, tasks: Findings) -> Findings
     rows = {worst: replace(Cell.of(changes[worst], 1, factor=100), published=-most)}
     title, cited = "The largest loss of a task", bound(setting, "Section 5.2")
     compared = with_published(title, "change, points", rows, cited)
-    removal = replace(shown_by(setting, "removal", "Measures"), found="", sure="")
+    removal = replace(shown_by(setting, "removal", "Under every condition"), found="", sure="")
     return claimed(joined([tasks, removal]), *task_claim(changes), tables=[compared])
 
 
@@ -620,7 +620,7 @@ def show_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findin
     own = [
         block
         for part in shown.sections
-        if part.title in ("What the models can do", "Differences", "The paper")
+        if part.title in ("Values and tests", "The paper")
         for block in part.blocks
         if isinstance(block, Table)
     ]

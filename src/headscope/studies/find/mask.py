@@ -361,8 +361,8 @@ def _heads(scores: HeadScores, trained: TrainedMask) -> tuple[MaskHead, ...]:
     return tuple(heads)
 
 
-#: Points of a line.
-POINTS = 100
+#: Points of a line, and lines of single heads.
+POINTS, LINES = 100, 4
 #: A head is kept where its weight M is above this: 0 or above.
 KEPT = nextafter(0.0, -1)
 FATES: dict[Fate, str] = {
@@ -425,7 +425,7 @@ def _show(result: FoundMask, run: Path) -> Shown:
         [
             Section("Heads", [_kept(result)]),
             Section("Heads kept by layer", [_layers(result)], brief=True),
-            Section("Training", [*_training(result, history), *_courses(result)]),
+            Section("Training", [*_training(result, history), *_courses(result, history)]),
             method_section(
                 "The model is frozen; one weight M a head is trained, and heads with M \u2265 0 at "
                 f"the end are the mask. A dropped head {dropped}."
@@ -516,7 +516,23 @@ def _training(result: FoundMask, history: History) -> list[Lines]:
     ]
 
 
-def _courses(result: FoundMask) -> list[Table]:
+def _line(history: History, name: str, heads: Sequence[MaskHead]) -> Series:
+    """The mean weight of these heads over steps, with the lowest and the highest."""
+    weights = np.array([history.weights[:, head.layer, head.head] for head in heads])
+    points = tuple(zip(history.steps.tolist(), weights.mean(axis=0).tolist(), strict=True))
+    if len(heads) == 1:
+        return Series(name, points)
+    ends = (tuple(weights.min(axis=0).tolist()), tuple(weights.max(axis=0).tolist()))
+    return Series(name, points, *ends)
+
+
+def _courses(result: FoundMask, history: History) -> list[Lines | Table]:
+    groups = {
+        "selected heads, mean": [head for head in result.heads if head.selected],
+        "dropped heads, mean": [head for head in result.heads if not head.selected],
+    }
+    groups |= {f"head {head.place}": [head] for head in result.heads if head.wavered}
+    drawn = list(groups.items())[: 2 + LINES]
     fates = ((words, result.fates[fate]) for fate, words in FATES.items() if result.fates.get(fate))
     wavered = table_of(
         "Heads that switched more than once",
@@ -527,6 +543,16 @@ def _courses(result: FoundMask) -> list[Table]:
         },
     )
     return [
+        Lines(
+            "Weights during training",
+            tuple(_line(history, name, heads) for name, heads in drawn if heads),
+            "step",
+            "weight M",
+            note="A head is kept while its weight is 0 or above. Single heads: the first that "
+            "switched more than once",
+            band="the range over heads",
+            references=(("kept from here", 0.0),),
+        ),
         one_column(
             "Courses of heads",
             "heads",

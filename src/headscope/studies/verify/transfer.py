@@ -342,7 +342,7 @@ def _lens_blocks(lens: LensExample, names: Mapping[str, str]) -> list[Block]:
         series,
         "layer",
         "rank of B / rank of A",
-        labels=layer_labels([row.layer for row in lens.conditions[0].layers]),
+        labels=layer_labels([row.layer for row in next(iter(by_words.values()), ())]),
         logarithmic_y=True,
         note="Above 1 A is likelier. The hidden state after each layer, at the last token of the "
         "prompt, is read as if that layer were the last (logit lens). One example is no evidence "
