@@ -19,7 +19,11 @@ from headscope.shown.blocks import (
     NotMeasured,
     Table,
 )
+from headscope.shown.words import MEAN
 from headscope.studies.costs.estimate import Work
+
+#: The figure of a study, where titles of its sections are given.
+FIGURE = "figure"
 
 
 def study_step(
@@ -62,7 +66,7 @@ def of_run(
 
 def shown_by(setting: Setting, step: str, *titles: str) -> Findings:
     """What the study of a finished step says of its run: its finding, and the sections with these
-    titles, or the blocks (its figure, too) where no section has the title.
+    titles, or the blocks where no section has the title; `FIGURE` is its figure.
 
     Maps and tables of heads become heatmaps. Empty where the run was not made.
     """
@@ -70,7 +74,7 @@ def shown_by(setting: Setting, step: str, *titles: str) -> Findings:
     if shown is None:
         return Findings()
     single = set(titles) - {part.title for part in shown.sections}
-    sections = [*([("", [shown.figure])] if shown.figure else []),
+    sections = [*([(FIGURE, [shown.figure])] if shown.figure else []),
                 *((part.title, part.blocks) for part in shown.sections)]  # fmt: skip
     blocks = [
         block
@@ -113,18 +117,21 @@ def joined(parts: Iterable[Findings]) -> Findings:
 
 
 def _figures(block: Block) -> tuple[Figure, ...]:
-    """What is drawn of a block; a table of heads is drawn as a map of what they are ranked by."""
+    """What is drawn of a block; a table of heads as maps of what they are ranked by, by part."""
     if isinstance(block, Figure):
         return (block,)
     if isinstance(block, HeadTable):
-        name, numbers = next(iter(block.parts.items()))
-        known = dict(zip(block.heads, numbers[block.ranked_by], strict=True))
+        parts = [name for name in block.parts if name != MEAN]
         layers, width = (1 + max(place[at] for place in block.heads) for at in (0, 1))
-        values = tuple(
-            tuple(known.get((layer, head)) for head in range(width)) for layer in range(layers)
-        )
+        maps = []
+        for name in parts:
+            numbers = block.parts[name][block.ranked_by]
+            known = dict(zip(block.heads, numbers, strict=True))
+            rows = (tuple(known.get((layer, head)) for head in range(width))
+                    for layer in range(layers))  # fmt: skip
+            maps.append(HeadMap(name, tuple(rows)))
         scale = next(column.title for column in block.columns if column.key == block.ranked_by)
-        block = HeadMaps(block.title, (HeadMap(name, values),), scale, digits=2)
+        block = HeadMaps(block.title, tuple(maps), scale, digits=2)
     if not isinstance(block, HeadMaps):
         return ()
     return tuple(

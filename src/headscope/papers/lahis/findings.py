@@ -23,7 +23,7 @@ from headscope.papers.lahis.scale import (
 from headscope.papers.lahis.steps import LOSSES, LOSSES_MOVING
 from headscope.papers.paper import Setting
 from headscope.papers.published import ANY, source, value
-from headscope.papers.study_steps import joined, of_run, shown_by, titled
+from headscope.papers.study_steps import FIGURE, joined, of_run, shown_by, titled
 from headscope.results.lahis import LahisResult
 from headscope.results.language_texts import OwnText, TextWithoutHeads, TextWithoutLayers
 from headscope.results.soft_gate import SoftGateResult
@@ -74,10 +74,10 @@ def _step(name: str) -> Callable[[Setting], str]:
 
 def show_importance(setting: Setting) -> Findings:
     """Importance of every head, and how alike halves of the documents are."""
-    return shown_by(setting, HEADS, "Languages and their heads", "Where the heads are")
+    return shown_by(setting, HEADS, "Every head by its score", "Languages")
 
 
-@of_run(HEADS, LahisResult, "General heads", "By layer")
+@of_run(HEADS, LahisResult, "General heads", "Shared heads")
 def show_sets(setting: Setting, found: LahisResult, shown: Findings) -> Findings:
     """General and specific heads, which is described: what they do is tested elsewhere."""
     sizes = [len(language.specific) for language in found.languages.values()]
@@ -98,7 +98,7 @@ def show_sets(setting: Setting, found: LahisResult, shown: Findings) -> Findings
 # Losses of text
 
 
-@of_run(_step(LOSSES), TextWithoutHeads, "Each language", "Single draws", "Loss and perplexity")
+@of_run(_step(LOSSES), TextWithoutHeads, FIGURE, "Values and tests")
 def show_perplexity(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
     """Each language's text without its own heads, without random ones, and as it is."""
     table = found.evidence
@@ -171,13 +171,7 @@ def own_most(table: Evidence, own: Sequence[OwnText]) -> Claim:
     return Claim(name, None if needed else True, by, tested, decides="; ".join(needed))
 
 
-@of_run(
-    _step("layers"),
-    TextWithoutLayers,
-    "Change of loss by layer",
-    "Layers and random heads",
-    "Where important heads lie",
-)
+@of_run(_step("layers"), TextWithoutLayers, FIGURE, "Where important heads lie")
 def show_layers(setting: Setting, found: TextWithoutLayers, shown: Findings) -> Findings:
     """Each language's text without whole layers, and where its important heads lie."""
     large = "Removing a whole layer is a large intervention, which says little of its single heads."
@@ -215,7 +209,7 @@ def show_moving(setting: Setting) -> Findings:
     compared = table("Heads by the moving gate and by the still one", names, rows, note)
     agree = _span([row["jaccard"] for row in by_code.values()], 2)
     chance = fmean(row["expected_exact"] for row in by_code.values())
-    shown = shown_by(setting, step, "Each language")
+    shown = shown_by(setting, step, FIGURE, "Values and tests")
     said = (
         "The important heads by the published, moving gate and by the still one have a Jaccard "
         f"index of {agree} ({chance:.3f} by chance). By the moving gate: {shown.found}"
@@ -225,8 +219,8 @@ def show_moving(setting: Setting) -> Findings:
 
 # What is written under changed heads
 
-#: The tables and pictures of a study that lets the model write.
-WRITTEN = ("Selected and random heads", "Single draws")
+#: What is shown of a study that lets the model write.
+WRITTEN = (FIGURE, "Other measures", "Under every condition", "Selected minus random")
 #: Whose heads are changed where statements contradict each other.
 BELIEVED = {
     A: "turning up a language's heads makes its statement",
@@ -234,7 +228,7 @@ BELIEVED = {
 }
 
 
-@of_run(_step("summaries"), Summaries, *WRITTEN, "Other measures")
+@of_run(_step("summaries"), Summaries, *WRITTEN)
 def show_general(setting: Setting, found: Summaries, shown: Findings) -> Findings:
     """Summaries, or repeated sentences, without the heads that languages share."""
     repeats, table = found.details.task == "repeat", found.evidence
@@ -270,7 +264,7 @@ def show_off_target(setting: Setting) -> Findings:
     return claimed(joined(every), *claims)
 
 
-@of_run(_step("mitigation"), Steering, *WRITTEN, "Other measures")
+@of_run(_step("mitigation"), Steering, *WRITTEN)
 def show_mitigation(setting: Setting, found: Steering, shown: Findings) -> Findings:
     """Whether fewer answers are in the wrong language with the heads of either language changed."""
     table, away = found.evidence, found.details.away
@@ -314,7 +308,7 @@ def show_transfer(setting: Setting) -> Findings:
             claims.append(
                 written_claim(name, what, how, found.evidence, each, "follows_a", "pairs")
             )
-        shown.append(titled(shown_by(setting, step, *WRITTEN, "Other measures"), pair))
+        shown.append(titled(shown_by(setting, step, *WRITTEN), pair))
     every = joined(shown)
     none = "No language of these pairs has heads of its own, so nothing was changed."
     return claimed(replace(every, found=none) if shown and not claims else every, *claims)
