@@ -22,8 +22,10 @@ from headscope.lm import LanguageModel, load
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig
 from headscope.studies.models import ModelChoice
-from headscope.studies.report import write_report
+from headscope.studies.report import read_run, write_report
+from headscope.studies.study import shown_of
 from headscope.studies.use.adapt import UseAdapt, use_adapt
+from headscope.studies.use.adapt import command as adapt_study
 from headscope.studies.use.gates import GateChoice
 from headscope.studies.use.prompts import PromptsChoice
 from headscope.studies.use.steering import FACTORS, Steer, steer, steering_heads
@@ -111,6 +113,12 @@ def test_outputs_are_those_of_the_gated_model(
     assert {"signature", "run", "seconds"} <= set(told)
     page = write_report(place / "masked").read_text("utf-8")
     assert HOSTILE not in page and "window.hacked" in page
+    figure = shown_of(adapt_study, read_run(place / "masked"), place / "masked").figure
+    shares = dict(zip(figure.groups, figure.values, strict=True))
+    assert shares["equal to the original"] == (
+        100.0,
+        pytest.approx(100 * (1 - told["changed"] / 6)),
+    )
 
 
 def gate_file(path: Path, *rows: object) -> Path:
@@ -184,6 +192,8 @@ def test_without_comparing_nothing_else_is_written(
     assert told["changed"] is None
     assert [set(row) for row in told["outputs"]] == [{"id", "prompt", "text"}] * 2
     assert len(told["gate"]["applied"]["heads"]) == 8
+    figure = shown_of(adapt_study, read_run(place / "alone"), place / "alone").figure
+    assert figure is None or figure.series == ("adapted",)
 
 
 def test_a_run_that_was_killed_goes_on(place: Path, tmp_path: Path) -> None:

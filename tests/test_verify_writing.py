@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +21,14 @@ from find_helpers import model, tokenizer, wrapped
 from headscope.data.transfer import Answer, TransferPrompt, written
 from headscope.data.words import plain_words
 from headscope.errors import InputError
-from headscope.evidence.rows import SELECTED, Condition, Statistic
+from headscope.evidence.blocks import MORE, OPEN, in_cases, unmoved
+from headscope.evidence.rows import SELECTED, SHARE, Condition, Statistic
 from headscope.heads import Geometry, HeadSet
 from headscope.lm import LanguageModel, load
 from headscope.lm.generation import Generation
 from headscope.measure import external, rouge_l
 from headscope.measure.external import External
+from headscope.measure.intervals import wilson_interval
 from headscope.measure.statistics import counted, counted_mean, p_sentences
 from headscope.runs import open_run
 from headscope.studies.documents import DocumentsChoice
@@ -212,6 +215,25 @@ def test_the_change_is_tested_by_swapping_prompts() -> None:
     values = parts["a"]["up"]
     p = p_sentences(values[1], values[:1], counted_mean, seed=3, alternative="two-sided")
     assert set(ps) == {"", "a"} and ps["a"][found.selected[0].id]["up"] == p
+
+
+def test_what_no_condition_changes_is_one_sentence_with_its_bound() -> None:
+    share = {"up": Statistic("empty", "lower", SHARE, 1), "down": Statistic("down")}
+    none, same = counted(np.zeros((5, 200))), numbers(1, 200)["up"]
+    found = group_evidence([group("a")], {"a": {"up": none, "down": same}}, share)
+    assert "0 of 200 outputs" in unmoved(found, "up")
+    assert f"{100 * wilson_interval(0, 200)[1]:.1f}" in unmoved(found, "up")
+    assert unmoved(found, "down") == ""
+    every = group_evidence([group("a")], {"a": {"up": counted(np.ones((5, 200)))}}, share)
+    assert f"{100 * wilson_interval(200, 200)[0]:.1f}" in unmoved(every, "up")
+    alone = group_evidence([group("a")], {"a": {"up": none[:, :1]}}, share)
+    assert "0 of 1 output" in unmoved(alone, "up") and "bound" not in unmoved(alone, "up")
+
+
+def test_verdicts_of_many_conditions_are_counted() -> None:
+    words = [MORE, f"{OPEN}: --draws 99", MORE]
+    assert re.findall(r"\d+", in_cases(words, "case")) == ["2", "3", "1"]
+    assert in_cases([MORE] * 3, "case").lower() == f"{MORE}."
 
 
 # Ranks

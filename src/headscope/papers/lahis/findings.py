@@ -224,7 +224,7 @@ def show_moving(setting: Setting) -> Findings:
 # What is written under changed heads
 
 #: The tables and pictures of a study that lets the model write.
-WRITTEN = ("Values and tests",)
+WRITTEN = ("Under every condition", "Selected minus random")
 #: Whose heads are changed where statements contradict each other.
 BELIEVED = {
     A: "turning up a language's heads makes its statement",

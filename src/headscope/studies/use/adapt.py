@@ -246,6 +246,8 @@ def _shares(result: AdaptedModel, outputs: Sequence[AdaptedOutput]) -> Bars | No
         for name, (*hits, of) in counts.items()
         if of and any(hits)
     }  # fmt: skip
+    if compared:  # of the original model by definition, so without an interval
+        ends["equal to the original"][0] = (1.0, None, None)
     values, low, high = (
         tuple(tuple(share[at] and 100 * share[at] for share in own) for own in ends.values())
         for at in range(3)

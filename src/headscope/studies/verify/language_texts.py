@@ -180,7 +180,7 @@ def text_uncertainty(found: Evidence) -> tuple[str, str]:
     sizes = [level.examples for part in found.parts if (level := found.level("nll", None, part))]
     fewest, most = min(sizes), max(sizes)
     documents = count(most, "document") if fewest == most else f"{fewest} to {most} documents"
-    over = "Each language by itself," if len(sizes) > 1 else "Intervals are over"
+    over = "Each language alone," if len(sizes) > 1 else "Intervals are over"
     draws = min((test.draws for test in found.tests if test.statistic == "nll"), default=0)
     return f"{over} {documents}; {draws_words(draws)}.", draws_remedy(draws)
 

@@ -181,20 +181,20 @@ def _show(result: TextWithoutLayers, run: Path) -> Shown:
         Section("Values and tests", [*values, level_rows(found, details.data)]),
         method_section(
             "The heads of one layer at a time are removed; its other parts stay in place. Beside "
-            f"them: as many {found.controls[_control(found)].words}."
+            f"them: as many {found.controls[_control(found)].words}. A case is a layer and a "
+            "language."
         ),
     ]
     return Shown(
         "Text without whole layers",
         "How much worse is text of each language predicted without the heads of one layer?",
-        [in_cases(verdicts, "case"),
-         _largest(found)],
+        [in_cases(verdicts, "case"), _largest(found)],
         *text_uncertainty(found),
         result.cautions,
         text_facts(result, ("layers", str(len(found.selected)))),
         [section for section in sections if section.blocks or section.lead],
         _lines(found),
-    )  # fmt: skip
+    )
 
 
 def _changes(found: Evidence, part: str) -> list[tuple[Condition, Estimate]]:
@@ -223,7 +223,8 @@ def _lines(found: Evidence) -> Lines:
         for part in found.parts[:DRAWN]
     ]
     random = [_random(found, each) for each in found.selected]
-    series.append(Series.of("random heads", zip(layers, random, strict=True)))
+    words = found.controls[_control(found)].words
+    series.append(Series.of(words, zip(layers, random, strict=True)))
     values = [y for line in series for y in (*(y for _, y in line.points), *line.low)]
     return Lines(
         "Change of loss without the heads of one layer",
@@ -238,7 +239,7 @@ def _lines(found: Evidence) -> Lines:
 
 
 def _random(found: Evidence, condition: Condition) -> Draws:
-    """The changes of loss without as many random heads, in every language."""
+    """The changes of loss without as many heads of the control, in every language."""
     rows = (
         found.level("nll", draw, part)
         for draw in found.of_control(condition, _control(found)) for part in found.parts

@@ -7,14 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from headscope.evidence.blocks import by_part, forest, tables, verdict
+from headscope.evidence.blocks import by_part, forest, tables, unmoved, verdict
 from headscope.evidence.rows import ORIGINAL, Condition, Evidence
 from headscope.results.attention import AttendedTask
 from headscope.results.common import ComparedResult, Leakage
 from headscope.results.mask_tests import TestedTask
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Block, Cell, Forest, HeadSets, Row, Section, Table
-from headscope.shown.words import arrow, count, sentence_of
+from headscope.shown.words import arrow, count
 from headscope.studies.shows import few_parts, named_places
 from headscope.verify.masks.evidence import STATISTICS
 
@@ -55,7 +55,7 @@ def mask_sections(
     blocks, lines = list[Block](), list[str]()
     for name in used:
         words = evidence.statistics[name].words
-        if same := unmoved(evidence, name):
+        if same := unmoved(evidence, name, "example"):
             lines.append(same)
         elif drawn := forest(evidence, by_part(evidence, name, main), f"Outputs: {words}"):
             blocks.append(drawn)
@@ -73,17 +73,6 @@ def masks_of(
         for name, task in tasks.items()
     }
     return Section("Heads", [HeadSets("Heads that the mask removes", sets)])
-
-
-def unmoved(evidence: Evidence, statistic: str) -> str:
-    """A statistic that no condition changes in any part, in a sentence; empty if one does."""
-    rows = [row for row in evidence.levels if row.statistic == statistic]
-    if len({row.value for row in rows}) != 1:
-        return ""
-    own, row = evidence.statistics[statistic], min(rows, key=lambda row: row.examples)
-    bound = f"; 95\u00a0% upper bound {own.number(row.high)}" if row.value < row.high else ""
-    where = f"in every condition ({count(row.examples, 'example')}{bound})"
-    return f"{sentence_of(own.words)[:-1]}: {own.number(row)} {where}."
 
 
 def few_examples(tasks: Mapping[str, TestedTask]) -> list[str]:

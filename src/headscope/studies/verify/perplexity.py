@@ -266,7 +266,8 @@ def _show(result: TextWithoutHeads, run: Path) -> Shown:
         size = f", {count(each.k, 'head')}{FULL if each.of.endswith(FULL) else ''}"
         rows[own].append((part if own else f"{part}{size}", "nll", each, part))
     title = "Loss of a language's text: selected minus random heads"
-    effects = {own: forest(view, several, title) for own, several in rows.items()}
+    note = "Each language is judged by itself" if len(view.parts) > 1 else ""
+    effects = {own: forest(view, several, title, note) for own, several in rows.items()}
     values = [
         parts_table(view, "nll", each, f"NLL, nats a token: {each.named()}", "documents")
         for each in view.selected
@@ -302,7 +303,7 @@ def _finding(found: Evidence, main: Sequence[tuple[str, Condition]]) -> list[str
     rows = [row.change.value for part, each in main
             if (row := found.level("nll", each, part)) and row.change]  # fmt: skip
     ends = " to ".join(signed(change, 3) for change in (min(rows), max(rows)))
-    return [f"NLL: {ends} nats a token."]
+    return [f"NLL changes: {ends} nats a token."]
 
 
 def _heatmap(found: Evidence, conditions: Sequence[Condition], control: str = "") -> Heatmap:

@@ -331,6 +331,8 @@ def _show(result: Transfer, run: Path) -> Shown:
 
 def _lens_blocks(lens: LensExample, names: Mapping[str, str]) -> list[Block]:
     """The ranks of both answers layer by layer of one prompt, and the likeliest tokens."""
+    if not lens.conditions:
+        return []
     by_words = {names.get(each.condition, "original"): each.layers for each in lens.conditions}
     series = tuple(
         Series(words, tuple((float(row.layer), row.rank_b / row.rank_a)

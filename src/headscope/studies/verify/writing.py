@@ -242,10 +242,7 @@ def writing_shown(
     return Shown(
         title,
         lead,
-        [
-            _answer(result, answer),
-            *([same[answer]] if answer in same else _said(found, answer, main)),
-        ],
+        _finding(result, answer, main),
         *uncertainty(found, answer, main, count(level.examples if level else 0, "prompt")),
         result.cautions,
         [
@@ -259,13 +256,16 @@ def writing_shown(
     )
 
 
-def _answer(result: WritingResult, statistic: str) -> str:
-    """The verdict; of many conditions in how many it holds."""
-    found = result.evidence
+def _finding(result: WritingResult, statistic: str, main: Condition) -> list[str]:
+    """The verdict, of many conditions in how many it holds, and what happens to the statistic."""
+    found, lead = result.evidence, f"With {in_words(main)}"
     known = [each for each in found.selected if found.against(statistic, each)]
-    if len(known) <= FEW:
-        return sentence_of(result.verdict)
-    return in_cases([verdict(found, statistic, each) for each in known], "condition")
+    answer = sentence_of(result.verdict)
+    if len(known) > FEW:
+        answer = in_cases([verdict(found, statistic, each) for each in known], "condition")
+        lead += f" (best of {len(known)})"
+    constant = unmoved(found, statistic)
+    return [answer, *([constant] if constant else moved(found, statistic, main, lead))]
 
 
 def _main(found: Evidence, statistic: str) -> Condition:
@@ -275,12 +275,6 @@ def _main(found: Evidence, statistic: str) -> Condition:
         return rows[0][0] if rows else found.original
     sign = found.statistics[statistic].sign
     return min(rows, key=lambda row: sign * row[1].value)[0]
-
-
-def _said(found: Evidence, statistic: str, main: Condition) -> list[str]:
-    many = len(found.selected)
-    lead = f"With {in_words(main)}{f' (best of {many})' if many > FEW else ''}"
-    return moved(found, statistic, main, lead)
 
 
 def _begun(words: str) -> str:
