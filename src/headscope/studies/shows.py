@@ -269,11 +269,12 @@ def alike(pairs: Sequence[PairOverlap], sets: str = "sets", several: str = "pair
     within = sum(p <= LEVEL for p in holm(known))
     than, same = f"than random {sets}", "those of the same layers"
     if len(pairs) > 1:
-        many = "all" if free == len(pairs) else f"{free or 'none'} of the"
+        if not free:
+            return f"None of the {len(pairs)} {several} is shown to share more heads {than}."
+        many = "All" if free == len(pairs) else f"{free} of the"
         also = {len(pairs): "all", 0: "none"}.get(within, str(within))
-        more = f", {also} also than {same}" if known and free else ""
-        words = f"{many} {len(pairs)} {several} share more heads {than}{more}."
-        return words[0].upper() + words[1:]
+        more = f"; {also} of them share more than {same}, too" if known else ""
+        return f"{many} {len(pairs)} {several} share more heads {than}{more}."
     if not free:
         return f"These {sets} are not shown to share more heads {than}."
     layers = f", {'also' if within else 'not shown to share more'} than {same}" if known else ""

@@ -336,7 +336,12 @@ def draw_forest(identifier: str, block: Forest) -> Drawn:
     ticks = [
         tag("span", tick.words, style=var_style(v=tick.share), class_="tick") for tick in axis.ticks
     ]
-    sides = tag("small", tag("span", f"\u2190 {below}"), tag("span", f"{above} \u2192"))
+    # A side is named where the axis has room for it.
+    sides = tag(
+        "small",
+        tag("span", f"\u2190 {below}" if min(known) < 0 else ""),
+        tag("span", f"{above} \u2192" if max(known) > 0 else ""),
+    )
     foot = tag("div", tag("span"), tag("p", ticks, sides if below else None), tag("span"),
                class_="foot", aria_hidden="true")  # fmt: skip
     shown: list[Child] = [tag("dl", rows[:OPEN], class_="bars forest", tabindex=0), foot]
@@ -351,7 +356,7 @@ def draw_forest(identifier: str, block: Forest) -> Drawn:
         f"{block.x}, with 95\u00a0% intervals."
         if any(gap.low is not None for gap in gaps)
         else f"{block.x}.",
-        "Strokes: minus each single draw; p over draws."
+        "Strokes: the difference from each single draw; p: how often draws do as much."
         if any(gap.draws for gap in gaps)
         else None,
     )

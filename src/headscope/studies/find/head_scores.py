@@ -111,7 +111,9 @@ def looking(name: str, heads: Sequence[ScoredHead], examples: int) -> tuple[list
     clear = [head for head in above if by_rank(head) > CLEAR and examples >= FEW]
     known = {f"{name} head": clear, "candidate": [head for head in above if head not in clear]}
     words = [count(len(own), word) for word, own in known.items() if own]
-    answer = f"{enumeration(words) or 'No head'} above chance among {len(heads)} heads."
+    answer = (
+        f"{enumeration(words) or 'No head is shown to be'} above chance among {len(heads)} heads."
+    )
     sets = head_sets("Heads above chance, best first", {f"{w}s": own for w, own in known.items()})
     return [answer, strongest(heads)], sets if above else top_heads(heads)
 

@@ -281,10 +281,8 @@ def alignment_finding(result: TranslationScores, by: str) -> list[str]:
     above = [head for head in ranked if (head.number(by) or 0.0) > result.threshold]
     score = "TS \u2212 chance" if by == "above_chance" else "TS"
     many = f"{len(above)} of {count(len(ranked), 'head')}" if above else "No head"
-    answer = (
-        f"{many} {'is a' if len(above) < 2 else 'are'} token alignment "
-        f"{'head' if len(above) < 2 else 'heads'}: {score} above {fixed(result.threshold, 2)}."
-    )
+    verb = "align" if len(above) > 1 else "aligns"
+    answer = f"{many} {verb} tokens ({score} above {fixed(result.threshold, 2)})."
     best = ranked[0]
     where = f"; they lie in layers {ranges(h.layer for h in above)}" if above else ""
     return [answer, f"Strongest: {best.place} ({fixed(best.number(by), 2)}){where}."]

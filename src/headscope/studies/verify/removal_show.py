@@ -78,7 +78,8 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
     return Shown(
         "Removal of selected heads",
         f"How much worse {'are translations' if texts else 'is the reference predicted'} with "
-        f"{_the(main.k)} {main.done} than with as many random heads?",
+        f"{_the(main.k)} {main.done} than with {'a' if main.k == 1 else 'as many'} random "
+        f"{'head' if main.k == 1 else 'heads'}?",
         [f"{sentence_of(result.verdict)}", *said_of(evidence, first)],
         *uncertainty(evidence, first, main, count(level.examples if level else 0, "sentence")),
         [*result.cautions, *leakage_caution(details.leakage)],
