@@ -109,7 +109,8 @@ def _finding(result: ClassesResult) -> list[str]:
     least, most = ordered[0], ordered[-1]
     share = percent(_shares(most).token_alignment, 1)
     if len(models) == 1:
-        return [f"{share} of the {most.total} heads align tokens ({above})."]
+        over = f", mean of {most.counted_over} directions" if most.counted_over > 1 else ""
+        return [f"{share} of the {most.total} heads align tokens ({above}{over})."]
     low = percent(_shares(least).token_alignment, 1)
     if share == low:
         return [f"In each of {len(models)} models {share} of heads align tokens ({above})."]
