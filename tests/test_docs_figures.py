@@ -19,9 +19,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 #: What tells figures of the bundled model, one line each.
-SHOWN = "\n".join(
-    (ROOT / name).read_text(encoding="utf-8")
-    for name in ("README.md", "docs/tour.md", "docs/measured.md")
+SHOWN = dict.fromkeys(
+    line
+    for name in ("README.md", "docs/start.md", "docs/tour.md", "docs/measured.md")
+    for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
 )
 COLUMNS = ["place", "what it says", "command", "stored in", "signature or commit"]
 SIGNATURE = re.compile(r"(?<!commit )`([0-9a-f]{12})`")
@@ -90,8 +91,8 @@ def test_every_stored_result_is_traced() -> None:
 
 
 def line(start: str) -> str:
-    """The one line of README, tour and measurements that begins so."""
-    (found,) = (one for one in SHOWN.splitlines() if one.startswith(start))
+    """The one line of README, start, tour and measurements that begins so."""
+    (found,) = (one for one in SHOWN if one.startswith(start))
     return found.replace("\u2212", "-")
 
 
@@ -185,14 +186,15 @@ def each(template: str, *names: object) -> str:
 #: How each line begins, and the figures it has to hold, in order, `…` between them. A share is
 #: looked for as its percentage, without the sign.
 FIGURES = [
-    ("mean of 20, TS \u2212 chance",
-     each("{demo[counts_above_chance][@]:.3g}", "token_alignment", "low_activity", "inactive")),
-    ("mean of 20, TS  ",
-     each("{demo[counts][@]:.3g}", "token_alignment", "low_activity", "inactive")),
-    ("best: ", ",".join(f"{{demo[best][{at}]}}" for at in range(10))),
-    ("With the 14 selected heads removed, chrF++ falls from 96",
-     each("{removed[@][0]:.1f}", "original", "selected")),
-    ("400 sentences); it is", "{removed[random][0]:.1f}"),
+    ("* The first line is the verdict",
+     each("{demo[@][token_alignment]:.1f}", "counts_above_chance", "counts")),
+    ("mean of 20     ", " … ".join(
+        each(f"{{demo[tests][{at}][difference][@]:.1f}}", "value", "low", "high")
+        + f" … {{demo[tests][{at}][p_draws]:.3f}}" for at in range(2))),
+    ("The first line is the verdict",
+     each("{removed[@][0]:.1f}", "original", "selected", "random", "same layers")),
+    ("* The second line is the check",
+     each("{removed[@][0]:.1f}", "original", "selected", "random", "same layers")),
     ("original                        94",
      each("{@[original][0]:.1f}", "default", "bleu")),
     ("14 selected, removed            1", "{default[selected][0]:.1f} … "
