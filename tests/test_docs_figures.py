@@ -135,6 +135,7 @@ def given() -> dict[str, Any]:
         "pocket": stored("pocket"),
         "workers": stored("workers"),
         "demo": stored("demo-pocket")["atlas"],
+        "removal": default,
         "default": means(default),
         "bleu": means(default, "bleu"),
         "ends": {kind: (min(of[0]), max(of[0])) for kind, of in levels(default).items()},
@@ -188,20 +189,21 @@ def each(template: str, *names: object) -> str:
 FIGURES = [
     ("* The first line is the verdict",
      each("{demo[@][token_alignment]:.1f}", "counts_above_chance", "counts")),
-    ("mean of 20     ", " … ".join(
-        each(f"{{demo[tests][{at}][difference][@]:.1f}}", "value", "low", "high")
-        + f" … {{demo[tests][{at}][p_draws]:.3f}}" for at in range(2))),
+    *((f"mean of 20     \u2212{start}", " … ".join(
+        each(f"{{{run}[tests][{at}][difference][@]:.1f}}", "value", "low", "high")
+        + f" … {{{run}[tests][{at}][p_draws]:.3f}}" for at in range(2)))
+      for run, start in (("demo", "69.1"), ("removal", "69.0"))),
     ("The first line is the verdict",
      each("{removed[@][0]:.1f}", "original", "selected", "random", "same layers")),
     ("* The second line is the check",
      each("{removed[@][0]:.1f}", "original", "selected", "random", "same layers")),
-    ("original                        94",
+    ("| original | 94",
      each("{@[original][0]:.1f}", "default", "bleu")),
-    ("14 selected, removed            1", "{default[selected][0]:.1f} … "
+    ("| 14 selected, removed | 1", "{default[selected][0]:.1f} … "
      + each("{change[@]:.1f}", "value", "low", "high")),
-    ("14 random, removed (10)         8",
+    ("| 14 random, removed | 8",
      "{default[random][0]:.1f} … " + each("{ends[random][@]:.1f}", 0, 1)),
-    ("14 same layers, removed (10)    6",
+    ("| 14 of the same layers, removed | 6",
      "{default[same layers][0]:.1f} … " + each("{ends[same layers][@]:.1f}", 0, 1)),
     ("| chrF++ (200", each("{gates[selected][@]:.1f}", 0, 1)
      + " … {gates[original][0]:.1f} … " + each("{gates[selected][@]:.1f}", 2, 3, 4, 5)),
