@@ -19,9 +19,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results"
 #: What tells figures of the bundled model, one line each.
-SHOWN = "\n".join(
-    (ROOT / name).read_text(encoding="utf-8")
-    for name in ("README.md", "docs/tour.md", "docs/measured.md")
+SHOWN = dict.fromkeys(
+    line
+    for name in ("README.md", "docs/start.md", "docs/tour.md", "docs/measured.md")
+    for line in (ROOT / name).read_text(encoding="utf-8").splitlines()
 )
 COLUMNS = ["place", "what it says", "command", "stored in", "signature or commit"]
 SIGNATURE = re.compile(r"(?<!commit )`([0-9a-f]{12})`")
@@ -90,8 +91,8 @@ def test_every_stored_result_is_traced() -> None:
 
 
 def line(start: str) -> str:
-    """The one line of README, tour and measurements that begins so."""
-    (found,) = (one for one in SHOWN.splitlines() if one.startswith(start))
+    """The one line of README, start, tour and measurements that begins so."""
+    (found,) = (one for one in SHOWN if one.startswith(start))
     return found.replace("\u2212", "-")
 
 
@@ -134,6 +135,7 @@ def given() -> dict[str, Any]:
         "pocket": stored("pocket"),
         "workers": stored("workers"),
         "demo": stored("demo-pocket")["atlas"],
+        "removal": default,
         "default": means(default),
         "bleu": means(default, "bleu"),
         "ends": {kind: (min(of[0]), max(of[0])) for kind, of in levels(default).items()},
@@ -185,21 +187,23 @@ def each(template: str, *names: object) -> str:
 #: How each line begins, and the figures it has to hold, in order, `…` between them. A share is
 #: looked for as its percentage, without the sign.
 FIGURES = [
-    ("mean of 20, TS \u2212 chance",
-     each("{demo[counts_above_chance][@]:.3g}", "token_alignment", "low_activity", "inactive")),
-    ("mean of 20, TS  ",
-     each("{demo[counts][@]:.3g}", "token_alignment", "low_activity", "inactive")),
-    ("best: ", ",".join(f"{{demo[best][{at}]}}" for at in range(10))),
-    ("With the 14 selected heads removed, chrF++ falls from 96",
-     each("{removed[@][0]:.1f}", "original", "selected")),
-    ("400 sentences); it is", "{removed[random][0]:.1f}"),
-    ("original                        94",
+    ("* The first line is the verdict",
+     each("{demo[@][token_alignment]:.1f}", "counts_above_chance", "counts")),
+    *((f"mean of 20     \u2212{start}", " … ".join(
+        each(f"{{{run}[tests][{at}][difference][@]:.1f}}", "value", "low", "high")
+        + f" … {{{run}[tests][{at}][p_draws]:.3f}}" for at in range(2)))
+      for run, start in (("demo", "69.1"), ("removal", "69.0"))),
+    ("The first line is the verdict",
+     each("{removed[@][0]:.1f}", "original", "selected", "random", "same layers")),
+    ("* The second line is the check",
+     each("{removed[@][0]:.1f}", "original", "selected", "random", "same layers")),
+    ("| original | 94",
      each("{@[original][0]:.1f}", "default", "bleu")),
-    ("14 selected, removed            1", "{default[selected][0]:.1f} … "
+    ("| 14 selected, removed | 1", "{default[selected][0]:.1f} … "
      + each("{change[@]:.1f}", "value", "low", "high")),
-    ("14 random, removed (10)         8",
+    ("| 14 random, removed | 8",
      "{default[random][0]:.1f} … " + each("{ends[random][@]:.1f}", 0, 1)),
-    ("14 same layers, removed (10)    6",
+    ("| 14 of the same layers, removed | 6",
      "{default[same layers][0]:.1f} … " + each("{ends[same layers][@]:.1f}", 0, 1)),
     ("| chrF++ (200", each("{gates[selected][@]:.1f}", 0, 1)
      + " … {gates[original][0]:.1f} … " + each("{gates[selected][@]:.1f}", 2, 3, 4, 5)),

@@ -73,7 +73,7 @@ def test_the_page_makes_a_command(
     ours = {(head["layer"], head["head"]): head["score"] for head in result["heads"]}
     assert ours == {place: pytest.approx(value) for place, value in expected.items()}
     shown = command(*asked).out
-    assert "The highest score is that of head" in shown and "run: " in shown
+    assert "Strongest: " in shown and "run: " in shown
     assert command("report", out).code == 0
     assert "Which attention heads look far back?" in (out / "report.html").read_text("utf-8")
     assert documents._repr_html_().startswith("<iframe")
