@@ -242,11 +242,10 @@ def test_a_check_shows_how_far_loading_and_comparing_are(
     calls = _recorded(monkeypatch)
     assert command("check", tmp_path).code == 0
     loading, checking, comparing, digesting = calls.values()
-    layers = build("llama").config.num_hidden_layers
     assert _is_counted_in(
         loading, [tensor.nbytes for tensor in build("llama").state_dict().values()]
     )
-    assert checking == [(done, layers) for done in range(layers + 1)]
+    assert checking == [(0, 1), (1, 1)]  # the layers of a small model are removed in one pass
     assert len(comparing) > 2 and comparing == sorted(comparing)
     done, total = comparing[-1]
     assert done == total and {one for _, one in comparing} == {total}

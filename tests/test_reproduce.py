@@ -354,7 +354,10 @@ def test_the_command_says_how_long_runs_the_rest_and_ends_with_what_failed(
     assert "Table 1, Figure 2" in shown and f"report: {out}" in shown
 
 
-def test_the_list_runs_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_list_runs_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # so that no cell is wrapped
     assert main(["reproduce", "small", "--list", "--json"]) == 0
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["experiments"]}
     assert small_paper.CALLS == []
