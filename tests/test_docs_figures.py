@@ -209,7 +209,7 @@ FIGURES = [
      + " … {gates[original][0]:.1f} … " + each("{gates[selected][@]:.1f}", 2, 3, 4, 5)),
     ("| the best |", each("{doses[selected][@]:.1f}", *range(4))),
     ("| random, mean", each("{doses[random][@]:.1f}", *range(4))),
-    ("final   ", "{final[token_alignment]:.1%} … {final[above_chance][token_alignment]:.1%} … "
+    ("final   ", "{final[above_chance][token_alignment]:.1%} … {final[token_alignment]:.1%} … "
      + each("{final[@]:.2f}", "chrf", "chrf_low", "chrf_high")),
     ("Without its instruction", each("{plural[@]:.0%}", "as-is", "instructed", "masked")),
     ("(`survey pocket", "{methods[intersection]} … {copying[intersection]} … "
