@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from unittest import mock
 
 import pytest
 from filelock import FileLock
@@ -72,8 +73,9 @@ def command_runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> li
     with FileLock(shared / "command-runs.lock"):
         if not index.exists():
             made = []
-            # Signatures hold the paths of data as they were given, so these are relative ones.
-            with contextlib.chdir(shared):
+            # Signatures hold the paths of data as they were given, so these are relative ones; a
+            # table is cut by the width of the terminal.
+            with contextlib.chdir(shared), mock.patch.dict(os.environ, COLUMNS="100"):
                 for name, runs in (("tiny", tiny_runs), ("pocket", pocket_runs)):
                     Path(name).mkdir()
                     made += [(a, str(shared / b), *c) for a, b, *c in runs(Path(name), run)]

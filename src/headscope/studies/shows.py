@@ -273,7 +273,7 @@ def alike(pairs: Sequence[PairOverlap], sets: str = "sets", several: str = "pair
             return f"None of the {len(pairs)} {several} is shown to share more heads {than}."
         many = "All" if free == len(pairs) else f"{free} of the"
         also = {len(pairs): "all", 0: "none"}.get(within, str(within))
-        more = f"; {also} of them share more than {same}, too" if known else ""
+        more = f", {also} also than {same}" if known else ""
         return f"{many} {len(pairs)} {several} share more heads {than}{more}."
     if not free:
         return f"These {sets} are not shown to share more heads {than}."

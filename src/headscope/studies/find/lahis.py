@@ -245,7 +245,7 @@ def _finding(result: LahisResult) -> list[str]:
             "cannot be separated from specific ones."
         ]
     least = wilson_interval(general, len(result.heads))[0] * len(result.heads)
-    more = "" if least > expected else "Not shown that more heads are general than by chance: "
+    more = "" if least > expected else "General heads are not shown: "
     return [
         f"{more}{count(general, 'head')} {'is' if general == 1 else 'are'} important in most "
         f"languages ({fixed(expected, 1)} expected by chance).",

@@ -296,10 +296,8 @@ def _uncertainty(result: TranslationResult, by: str) -> str:
         if head.low is not None and head.high is not None:
             open_heads += head.low - shift <= result.threshold < head.high - shift
     examples = count(result.examples or 0, "sentence pair")
-    return (
-        f"{spread(result.heads, examples)} Those of {count(open_heads, 'head')} include the "
-        "threshold."
-    )
+    more = f" Those of {count(open_heads, 'head')} include the threshold." if open_heads else ""
+    return f"{spread(result.heads, examples)}{more}"
 
 
 def sentences_section(heads: Iterable[ScoredHead], run: str | Path) -> list[Section]:

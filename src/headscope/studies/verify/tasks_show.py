@@ -122,8 +122,8 @@ def _finding(result: TasksResult) -> list[str]:
         return said_of(result.evidence, next(iter(tasks.values())).metric)
     more = sum(holds(test) is True for test in tests.values())
     return [
-        f"{more} of {count(len(tests), 'task')} are shown to lose more than with random heads "
-        f"({fixed(LEVEL * len(tests), 1)} expected by chance)."
+        f"{more} of {count(len(tests), 'task')} shown to lose more than with random heads "
+        f"({fixed(LEVEL * len(tests), 1)} expected)."
     ]
 
 
