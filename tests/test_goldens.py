@@ -37,7 +37,7 @@ OF_TRAINED = {"compare-masks", "compare-methods"}
 #: Dates, seconds and rates in what is shown.
 MOMENT = re.compile(
     r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d)?|seconds\n[\d.]+|together\n.+"
-    r"|[\d,]+\s(?:tokens\s)?a\ssecond|\d+\ss\b"
+    r"|[\d,\u202f]+\s(?:tokens\s)?a\ssecond|\d+\ss\b"
 )
 NUMBER = re.compile(r"(?<![\w.])[-\u2212]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 

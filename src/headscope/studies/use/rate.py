@@ -286,7 +286,7 @@ def _show(result: RatingResult, run: Path) -> Shown:
         ("records rejected", number(figures.rejected)),
     ]
     if figures.tokens_per_second is not None:
-        facts.append(("tokens a second", number(figures.tokens_per_second)))
+        facts.append(("", f"{number(figures.tokens_per_second)} tokens a second"))
     if result.workers is not None:
         facts.append(("workers", f"{result.workers} ({result.executor})"))
     return Shown(
