@@ -10,7 +10,7 @@ from typing import Any
 from headscope.heads import Gate, Geometry, HeadScores, HeadSet
 from headscope.heads.hub import Artifact
 from headscope.report.drawing.blocks import draw
-from headscope.report.html import Html, tag
+from headscope.report.html import Html, join, tag
 from headscope.report.page import Page, render
 from headscope.shown.blocks import Column, HeadMap, HeadMaps, HeadTable
 
@@ -25,7 +25,9 @@ def page_in_frame(page: Page) -> str:
 def artifact_page(artifact: Artifact) -> Page:
     """A page of the map of heads alone."""
     made = draw("heads", block_of(artifact))
-    return Page("heads", Html(""), [("heads", "", made.html)], (), made.data, made.scripts)
+    return Page(
+        "heads", Html(""), [("heads", "", join(made.html, made.more))], (), made.data, made.scripts
+    )
 
 
 def block_of(artifact: Artifact) -> HeadTable | HeadMaps:
