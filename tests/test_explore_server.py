@@ -667,6 +667,7 @@ def test_a_thousand_draws_end_for_a_newer_question(pocket: LanguageModel) -> Non
     assert len(asked) == 31  # in the draws: nothing is told before they are made
 
 
+# Windows ends a process otherwise: SIGTERM cannot be caught there.
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such signals")
 @pytest.mark.parametrize(
     ("name", "moment"),

@@ -138,6 +138,7 @@ def sentences() -> list[Row]:
     """IWSLT sentences as context."""
     file = SEEDS.parent / "data" / "iwslt2017" / "en-zh-test.parquet"
     if not file.is_file():
+        # Their licence keeps the sentences out of the project; they lie beside it where it is made.
         pytest.skip("the IWSLT sentences are not here")
     pq = pytest.importorskip("pyarrow.parquet")
     texts = [one["translation"] for one in pq.read_table(file).slice(0, 1000).to_pylist()]
@@ -157,6 +158,7 @@ def sort_printed(sentences: list[Row], adequate: bool) -> list[Case]:
     return classify([*rows, *sentences], align=False)[:9]
 
 
+# The outputs are the paper's own sentences, which are not copied into the project.
 @pytest.mark.skipif(not PRINTED.is_file(), reason="the paper's text is not here")
 def test_the_outputs_that_the_paper_prints(sentences: list[Row], unspaced: None) -> None:
     kinds = [case.kind for case in sort_printed(sentences, adequate=False)]

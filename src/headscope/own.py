@@ -30,8 +30,14 @@ from headscope.settings import UNSIGNED
 
 _INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-#: What `pickle` raises for what it cannot write.
-_NO_PICKLE = (pickle.PicklingError, TypeError, AttributeError, NotImplementedError, RecursionError)
+#: What `pickle` raises for what it cannot write; bytes are made for a digest and never read.
+_NO_PICKLE = (
+    pickle.PicklingError,  # such as a class that is not found under its name
+    TypeError,  # an open file, a lock
+    AttributeError,  # a class inside a function
+    NotImplementedError,  # what says itself that it has no state, such as some tensors
+    RecursionError,  # what is nested too deeply
+)
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,7 @@ def _finding(shown: Shown, first: Drawn | None) -> Html:
     """The verdict and what it rests on, and beside it the figure."""
     answer, *more = shown.finding or ("This run has no finding.",)
     # A verdict that cannot tell names the remedy itself.
-    new = shown.remedy and shown.remedy not in answer
+    new = shown.remedy and not any(shown.remedy in words for words in shown.finding)
     remedy = [" ", tag("code", shown.remedy)] if new else None
     uncertainty = tag("p", with_flags(shown.uncertainty), remedy, class_="badge")
     cautions = [tag("li", with_flags(words)) for words in shown.cautions]
