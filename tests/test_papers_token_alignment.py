@@ -38,7 +38,7 @@ from headscope.papers.token_alignment_heads.setting import (
     largest,
     top,
 )
-from headscope.papers.trater.result import Condition as Mixture
+from headscope.papers.trater.result import Change
 from headscope.pocket import weights
 from headscope.pocket.sample import sample_pairs
 from headscope.results.classes import ClassShares
@@ -202,7 +202,16 @@ def test_the_stored_trainings_are_the_measured_ones_without_places() -> None:
     place = files("headscope.papers") / "data" / "stored" / "trater-pocket.json"
     stored = json.loads(place.read_text(encoding="utf-8"))
     measured = Path(__file__).parents[1] / "bench" / "results" / "trater-mixtures-pocket.json"
-    assert stored == json.loads(measured.read_text(encoding="utf-8"))
+    known = json.loads(measured.read_text(encoding="utf-8"))  # as results were then
+    assert {**stored, "changes": None} == {
+        **{name: known[name] for name in stored if name != "changes"},
+        "changes": None,
+    }
+    named = {(one["kind"], one["share"]): one for one in known["conditions"]}
+    for one in stored["changes"]:
+        was = named[one["kind"], one["share"]]
+        way = "differences" if one["than"] == "baseline" else "against_random"
+        assert one["figures"] == was[way]
     assert stored["signature"] and stored["command"] and stored["machine"]["cpu"]
     assert not re.search(r'"/', json.dumps(stored))  # no absolute path
 
@@ -675,12 +684,9 @@ def test_tasks_within_and_across_languages(
     assert findings.task_claim({"xnli": within}) == []
 
 
-def mixture(kind: str, low: float, high: float, **more: Any) -> Mixture:
-    found: Mixture = decode(
-        Mixture,
-        {"kind": kind, "share": None, "seeds": [0, 1, 2], "chrf_prompt": 40.0,
-         "differences": {"chrf_prompt": change(low, high)}, **more},
-    )  # fmt: skip
+def mixture(kind: str, than: str, changed: dict[str, Any]) -> Change:
+    row = {"kind": kind, "share": None, "than": than, "figures": {"chrf_prompt": changed}}
+    found: Change = decode(Change, row)
     return found
 
 
@@ -700,9 +706,10 @@ def change(low: float, high: float, by_seed: tuple[float, ...] = (0.9, 1.0, 1.1)
 def test_trainings_without_random_selections_decide_nothing(
     remove: tuple[float, float], enhance: tuple[float, float], holds: bool | None, words: str
 ) -> None:
-    conditions = {"remove": mixture("remove", *remove), "enhance": mixture("enhance", *enhance)}
-    assert findings.trater_claim(conditions) == []
-    (claim,) = findings.trater_claim({"baseline": mixture("baseline", 0, 0), **conditions})
+    ends = {"remove": remove, "enhance": enhance}
+    changes = [mixture(kind, "baseline", change(*own)) for kind, own in ends.items()]
+    assert findings.trater_claim(changes[:1], 3) == []
+    (claim,) = findings.trater_claim(changes, 3)
     assert claim.holds is holds and ("random selection" in claim.decides) is (holds is None)
     assert words in claim.by
 
@@ -723,11 +730,11 @@ def test_selections_are_held_against_random_ones_of_the_same_size(
     by_seed: tuple[float, ...],
     holds: bool | None,
 ) -> None:
-    conditions = {"baseline": mixture("baseline", 0, 0)}
+    changes = []
     for kind, ends in (("remove", remove), ("enhance", enhance)):
-        beside = {"chrf_prompt": change(*ends, by_seed)}
-        conditions[kind] = mixture(kind, -6.0, -4.0, against_random=beside)
-    (claim,) = findings.trater_claim(conditions)
+        changes.append(mixture(kind, "baseline", change(-6.0, -4.0)))
+        changes.append(mixture(kind, "random", change(*ends, by_seed)))
+    (claim,) = findings.trater_claim(changes, 3)
     assert claim.holds is holds
 
 

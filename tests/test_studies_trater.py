@@ -20,7 +20,7 @@ from headscope import lm
 from headscope.errors import InputError
 from headscope.lm import LanguageModel
 from headscope.papers.trater import TraterExperiment, experiment, trater_experiment
-from headscope.papers.trater.evidence import describe, paper_table, power_at
+from headscope.papers.trater.evidence import describe
 from headscope.papers.trater.experiment import Mixture, selected_share
 from headscope.papers.trater.training import (
     WORD_TASKS,
@@ -117,22 +117,23 @@ def test_mixtures_hold_what_their_names_say(finished: tuple[Path, dict[str, Any]
     assert max(tokens) - min(tokens) <= 2 * longest
 
 
-def test_means_and_differences_are_those_of_the_models(
+def test_differences_are_those_of_the_models(
     finished: tuple[Path, dict[str, Any], int],
 ) -> None:
     out, result, _ = finished
     models = {one["kind"]: one for one in result["models"]}
-    for one in result["conditions"][1:]:
-        change = one["differences"]["gain"]
-        assert change["value"] == pytest.approx(
-            models[one["kind"]]["gain"] - models["baseline"]["gain"]
-        )
+    of = {(one["kind"], one["than"]): one["figures"] for one in result["changes"]}
+    for (kind, than), figures in of.items():
+        if than == "random":
+            continue
+        change = figures["gain"]
+        assert change["value"] == pytest.approx(models[kind]["gain"] - models["baseline"]["gain"])
         assert change["low"] <= change["value"] <= change["high"]
         assert change["by_seed"] == [pytest.approx(change["value"])]
-        chrf = one["differences"]["chrf_prompt"]
+        chrf = figures["chrf_prompt"]
         assert chrf["value"] == pytest.approx(chrf["by_seed"][0])
     control = models["remove random"]
-    beside = result["conditions"][1]["against_random"]
+    beside = of["remove", "random"]
     for name in ("gain", "chrf_prompt", "plain_nll", "words_within", "questions"):
         assert beside[name]["value"] == pytest.approx(models["remove"][name] - control[name])
     measured = json.loads((out / "trainings" / "seed-4-remove-0.05" / "measured.json").read_text())
@@ -176,36 +177,6 @@ def test_choices_are_answered_by_the_lowest_loss(pocket: LanguageModel) -> None:
     assert fmean(found["translate"]["right"]) > 0.5  # the bundled model can
 
 
-def test_power_is_that_of_a_paired_t_test() -> None:
-    """The share of simulated trainings told is checked at effects whose power is known."""
-
-    def condition(
-        kind: str, bilingual: float, value: float, by_seed: list[float]
-    ) -> dict[str, Any]:
-        change = {"value": value, "by_seed": by_seed}
-        about = {"kind": kind, "bilingual": bilingual, "seeds": [0, 1, 2]}
-        return about if kind == "baseline" else {**about, "differences": {"chrf_prompt": change}}
-
-    none = [
-        condition("baseline", 0.3, 0.0, []),
-        condition("remove", 0.0, 0.0, [-1.0, 0.0, 1.0]),
-        condition("enhance", 0.9, 0.0, [-1.0, 0.0, 1.0]),
-    ]
-    for one in power_at(none, 0.013):  # nothing to find: the level of the test
-        assert one["change"] == 0.0 and one["power"] == pytest.approx(0.05, abs=0.01)
-    some = [
-        none[0],
-        condition("remove", 0.0, -3.0, [-4.0, -3.0, -2.0]),
-        condition("enhance", 0.9, 60.0, [59.0, 60.0, 61.0]),
-    ]
-    found = power_at(some, 0.013)
-    # 10 chrF++ for all below the baseline, 100 for all above it.
-    assert [one["change"] for one in found] == pytest.approx([-0.13, -1.3, 0.26, 2.6])
-    # The noncentral t distribution with 2 degrees of freedom, 2.6 sqrt(3) away from zero.
-    assert found[3]["power"] == pytest.approx(0.6465, abs=0.01)
-    assert not any(one["enough"] for one in found)
-
-
 def measured(change: float, languages: tuple[str, ...]) -> dict[str, Any]:
     """What a model would measure on ten sentences that are as hard in every language."""
     texts = [change * number**2 for number in range(10)] * len(languages)
@@ -233,21 +204,13 @@ def test_a_sentence_said_in_two_languages_is_no_surer_than_in_one() -> None:
     found = []
     for languages in (("en",), ("en", "de")):
         models = [measured(one.kind == "remove", languages) for one in mixtures]
-        found.append(describe(mixtures, models)["conditions"][1]["differences"])
+        found.append(describe(mixtures, models)["changes"][0]["figures"])
     for name in ("chrf_document", "gain"):
         one, two = (differences[name] for differences in found)
         assert one["value"] == pytest.approx(28.5)
         assert one["low"] < one["value"] < one["high"]
         bounds = ("value", "low", "high")
         assert [two[at] for at in bounds] == pytest.approx([one[at] for at in bounds])
-
-
-def test_the_papers_table_is_whole() -> None:
-    table = paper_table()
-    assert list(table) == ["source", "measures", "baseline", "remove", "enhance"]
-    assert len(table["measures"]) == 10 and table["measures"][0] == "flores_chrF++"
-    assert [table[kind][0] for kind in ("baseline", "remove", "enhance")] == [43.87, 41.33, 46.68]
-    assert [table[kind][-1] for kind in ("baseline", "remove", "enhance")] == [30.71, 30.84, 30.88]
 
 
 def test_a_share_is_the_same_however_it_is_written() -> None:

@@ -39,7 +39,7 @@ from headscope.papers.token_alignment_heads.steps import (
 )
 from headscope.papers.trater import result as trater
 from headscope.papers.trater.evidence import TRAINED
-from headscope.papers.trater.result import Condition, Difference, TraterResult
+from headscope.papers.trater.result import Change, Difference, TraterResult
 from headscope.pocket.tasks import CROSS_LINGUAL
 from headscope.results.classes import ClassesResult, ClassShares
 from headscope.results.failures import FailuresResult, Kind
@@ -601,12 +601,13 @@ WAYS = {"remove": -1, "enhance": 1}
 @of_run("trater", TraterResult)
 def show_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findings:
     """What models learn from texts that need these heads."""
-    conditions = {condition.kind: condition for condition in found.conditions}
     rows = {
-        kind: replace(
-            Cell(condition.mean.chrf_prompt, why="not run", digits=2), published=_trained(kind)
+        models[0].kind: Cell(
+            fmean(model.measured.chrf_prompt or 0.0 for model in models),
+            published=_trained(models[0].kind),
+            digits=2,
         )
-        for kind, condition in conditions.items()
+        for models in found.by_mixture().values()
     }
     other = ("other data", "our mixtures")
     cited = reference(NAME, "Table 1", setting.model.model, default=TRAINED, differs=other)
@@ -625,19 +626,23 @@ def show_trainings(setting: Setting, found: TraterResult, _: Findings) -> Findin
         if isinstance(block, Table)
     ]
     findings = Findings((compared, *own), (), " ".join(shown.finding), shown.uncertainty)
-    return claimed(findings, *trater_claim(conditions))
+    return claimed(findings, *trater_claim(found.changes, found.seeds))
 
 
-def trater_claim(conditions: Mapping[str, Condition]) -> list[Claim]:
+def trater_claim(changes: Sequence[Change], seeds: int) -> list[Claim]:
     """That translation falls without the selected texts and rises with more of them."""
-    if any(kind not in conditions for kind in ("baseline", *MIXTURES)):
-        return []
-    random = all(conditions[kind].against_random is not None for kind in MIXTURES)
-    measured = {
-        kind: ((condition.against_random if random else condition.differences) or {})["chrf_prompt"]
-        for kind, condition in conditions.items()
-        if kind in MIXTURES
+    by_than = {
+        than: {
+            row.kind: row.figures["chrf_prompt"]
+            for row in changes
+            if row.than == than and row.kind in MIXTURES
+        }
+        for than in ("random", "baseline")
     }
+    random = len(by_than["random"]) == len(MIXTURES)
+    measured = by_than["random" if random else "baseline"]
+    if len(measured) < len(MIXTURES):
+        return []
     parts = []
     for kind, words in MIXTURES.items():
         own, theirs, base = measured[kind], _trained(kind), _trained("baseline")
@@ -645,7 +650,7 @@ def trater_claim(conditions: Mapping[str, Condition]) -> list[Claim]:
         paper = "" if theirs is None or base is None else f" (paper {theirs - base:+.1f})"
         parts.append(f"chrF++ {own.value:+.1f}{ends} {words}{paper}")
     by = ", ".join([*parts, *(["compared with random selections"] if random else [])])
-    sides = [_side(difference) * WAYS[kind] for kind, difference in measured.items()]
+    sides = [_side(measured[kind]) * way for kind, way in WAYS.items()]
     holds = False if -1 in sides else True if random and set(sides) == {1} else None
     decides = "more trainings" if random else "models trained on random selections of the same size"
     return [
@@ -653,8 +658,7 @@ def trater_claim(conditions: Mapping[str, Condition]) -> list[Claim]:
             "texts that need the heads teach translation",
             holds,
             f"{by}; the direction alone is compared",
-            f"{len(conditions['baseline'].seeds)} trainings of each and intervals over sentences "
-            "and over trainings",
+            f"{seeds} trainings of each and intervals over sentences and over trainings",
             decides="" if holds is not None else decides,
         )
     ]

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
+from typing import Literal
 
 from headscope.evidence.blocks import verdicts
-from headscope.papers.trater.evidence import published_selection
+from headscope.papers.published import published, source
+from headscope.papers.trater.evidence import PAPER, published_selection
 from headscope.results.common import ModelResult
 from headscope.runs import Record, entry
-from headscope.shown.blocks import Bars, Cell, Row, Section, Shown, Table
-from headscope.shown.words import (
-    confidence,
-    count,
-    fixed,
-    percent,
-    signed,
-)
+from headscope.shown.blocks import Cell, Forest, Gap, Row, Section, Shown, Table, grid
+from headscope.shown.words import confidence, count, percent, signed
 
 #: What is shown of every mixture: its name in results, its heading, its digits.
 MEASURES = (
@@ -26,20 +23,17 @@ MEASURES = (
     ("words_across", "words translated %", 1),
     ("words_within", "word tasks %", 1),
     ("questions", "questions %", 1),
-    ("gain", "gain, nats", 2),
-    ("plain_nll", "NLL of plain text", 2),
+    ("gain", "gain, nats", 3),
+    ("plain_nll", "NLL of plain text", 3),
 )
-#: Nats are small.
-_MEASURES = tuple((key, heading, digits + (digits > 1)) for key, heading, digits in MEASURES)
 HEADINGS = tuple(heading for _, heading, _ in MEASURES)
 #: Fewer trainings of a mixture than this tell little about another training.
 FEW = 5
-CHANGED = ("remove", "enhance")
 
 
 @dataclass(frozen=True)
 class Measured(Record):
-    """What is measured of a model, means over several, or standard deviations.
+    """What is measured of a model.
 
     chrF++ from 0 to 100, `gain` in nats a token by which the true translation is likelier after its
     own text than after another one, `nll` of the true translation, `plain_nll` of documents in one
@@ -97,18 +91,11 @@ class Difference(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Condition(_OfMixture):
-    """One kind of mixture: means and standard deviations over seeds, and differences.
+class Change(_OfMixture):
+    """A mixture minus the corpus as it is, or a selection by score minus a random one."""
 
-    Those to the corpus as it is, and of selections by score those to random ones.
-    """
-
-    seeds: tuple[int, ...]
-    bilingual: float | None = None
-    mean: Measured = entry(Measured(), flat="")
-    sd: Measured = entry(Measured(), flat="_sd")
-    differences: Mapping[str, Difference] | None = entry(absent=True)
-    against_random: Mapping[str, Difference] | None = entry(absent=True)
+    than: Literal["baseline", "random"]
+    figures: Mapping[str, Difference]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,64 +109,37 @@ class Corpus(Record):
     signature: str | None = entry(absent=True)
 
 
-@dataclass(frozen=True)
-class Power(Record):
-    """What as many trainings at the paper's share could show: a change of chrF++."""
-
-    kind: str
-    change: float
-    sd: float
-    power: float
-    enough: bool
-
-
-@dataclass(frozen=True)
-class PublishedTable(Record):
-    """Table 1 of the paper: its measures, and their figures by kind of mixture."""
-
-    source: str
-    measures: tuple[str, ...]
-    baseline: tuple[float, ...] = ()
-    remove: tuple[float, ...] = ()
-    enhance: tuple[float, ...] = ()
-
-
 @dataclass(frozen=True, kw_only=True)
 class TraterResult(ModelResult):
     """The result of `pocket trater`."""
 
     corpus: Corpus
     models: tuple[Trained, ...]
-    conditions: tuple[Condition, ...]
+    changes: tuple[Change, ...]
     chance: Mapping[str, float] = field(default_factory=dict)
-    power: tuple[Power, ...] = ()
-    paper: PublishedTable
+
+    @property
+    def seeds(self) -> int:
+        """How many models there are of each mixture."""
+        return len({model.seed for model in self.models})
+
+    def by_mixture(self) -> dict[str, list[Trained]]:
+        """The models of every mixture."""
+        named = dict.fromkeys(model.named for model in self.models)
+        return {name: [each for each in self.models if each.named == name] for name in named}
 
 
 def show(result: TraterResult, run: Path) -> Shown:
-    """Means by mixture, differences to the corpus and to random selections, and every model."""
-    seeds = len({model.seed for model in result.models})
-    documents = result.corpus.documents
+    """Differences to the corpus and to random selections, every model, and the paper's table."""
+    seeds, documents = result.seeds, result.corpus.documents
     bilingual = percent(result.corpus.bilingual_share_of_tokens, 1)
-    differences = _differences(
-        result,
-        "Differences",
-        lambda each, digits: Cell(each.value, each.low, each.high, digits=digits),
-        note="To the baseline, and to random selections of the same size and seeds",
-    )
-    by_seed = _differences(
-        result,
-        "Differences, seed by seed",
-        lambda each, digits: Cell(", ".join(fixed(own, digits) for own in each.by_seed) or None),
-    )
-    figure, *others = _bars(result)
     return Shown(
         "TRater experiment",
         "Do models learn translation from the documents that need the token alignment heads?",
         _finding(result),
         f"Intervals are over test sentences; {count(seeds, 'training')} of each mixture.",
         "--seeds 10" if seeds < 10 else "",
-        _cautions(result, seeds),
+        _cautions(result),
         [
             ("model", result.model_name),
             ("models trained", str(len(result.models))),
@@ -189,20 +149,17 @@ def show(result: TraterResult, run: Path) -> Shown:
             ("tokens that carry a translation", bilingual),
         ],
         [
-            *([Section("Translation by mixture", others)] if others else []),
-            Section("Values and tests", [differences, by_seed, _means(result)], brief=True),
+            Section("Values and tests", [_differences(result)], brief=True),
             Section("Mixtures and models", [_models(result)]),
-            Section("The paper", [_paper(result), *([_power(result)] if result.power else [])]),
+            Section("The paper", [_paper()]),
         ],
-        figure,
+        _forest(result),
     )
 
 
 def _finding(result: TraterResult) -> list[str]:
     changes = {
-        row.named: row.against_random["chrf_prompt"]
-        for row in result.conditions
-        if row.kind in CHANGED and row.against_random
+        row.named: row.figures["chrf_prompt"] for row in result.changes if row.than == "random"
     }
     if not changes:
         return ["Cannot tell: no random documents were selected to compare with."]
@@ -223,145 +180,100 @@ def _moved(change: Difference) -> str:
     return f"{'better' if change.value > 0 else 'worse'} than with random documents"
 
 
-def _cautions(result: TraterResult, seeds: int) -> list[str]:
+def _cautions(result: TraterResult) -> list[str]:
     cautions = ["Pocket models on a made-up world: only the order of the mixtures can be compared "
                 "with the paper."]  # fmt: skip
-    if seeds < FEW:
-        cautions.append(f"Only {count(seeds, 'training')} of each mixture.")
-    for row in result.conditions:
-        change = (row.differences or {}).get("chrf_prompt")
-        if change and row.kind in CHANGED and any(x * change.value < 0 for x in change.by_seed):
+    if result.seeds < FEW:
+        cautions.append(f"Only {count(result.seeds, 'training')} of each mixture.")
+    for row in result.changes:
+        change, selected = row.figures["chrf_prompt"], not row.kind.endswith("random")
+        if selected and row.than == "baseline" and min(change.by_seed) < 0 < max(change.by_seed):
             cautions.append(f"The seeds disagree on the sign of the change: {row.named}.")
-    if result.power and not all(each.enough for each in result.power):
-        cautions.append(
-            "At the share that the paper selects, as many trainings have too little power."
-        )
     return cautions
 
 
-def _cells(measured: Measured) -> tuple[Cell, ...]:
-    return tuple(Cell(getattr(measured, key), digits=digits) for key, _, digits in _MEASURES)
-
-
-def _means(result: TraterResult) -> Table:
-    rows = [
-        Row(row.named, (Cell.share(row.bilingual), *_cells(row.mean))) for row in result.conditions
-    ]
-    if result.chance:
-        chance = (Cell(result.chance.get(key), digits=digits) for key, _, digits in MEASURES)
-        rows.append(Row("guessing", (Cell(), *chance)))
-    note = (
-        "Means over seeds. Prompt: greedy translations under the default prompt. Document: the "
-        "model goes on after a sentence and a new line, and its output counts against the best of "
-        "its references. Gain: how much likelier, in nats a token, the true translation is after "
-        "its own source than after another sentence"
+def _forest(result: TraterResult) -> Forest:
+    """How far mixtures change translation under the prompt, each seed as a stroke."""
+    rows: dict[str, list[Gap]] = {}
+    for row in result.changes:
+        change, name = row.figures["chrf_prompt"], row.named.removeprefix("random, ")
+        than = "original" if row.than == "baseline" else "random"
+        if not row.kind.endswith("random"):
+            gap = Gap(than, change.value, change.low, change.high, change.by_seed)
+            rows.setdefault(name, []).append(gap)
+    return Forest(
+        "Translation under the prompt: trained on a mixture minus on others",
+        tuple((name, tuple(gaps)) for name, gaps in rows.items()),
+        "Difference in chrF++",
+        ("worse", "better"),
+        note="Strokes are seeds. Original: trained on the corpus as it is",
     )
-    return Table("Models by mixture", ("bilingual", *HEADINGS), tuple(rows), note=note)
 
 
-def _differences(
-    result: TraterResult, title: str, cell: Callable[[Difference, int], Cell], note: str = ""
-) -> Table:
+def _differences(result: TraterResult) -> Table:
     """What is compared: a mixture with the corpus as it is, and with random selections."""
     rows = []
-    for row in result.conditions:
-        compared = {"baseline": row.differences, "random": row.against_random}
-        for than, changes in compared.items():
-            if changes:
-                cells = (
-                    cell(changes[key], digits) if key in changes else Cell()
-                    for key, _, digits in _MEASURES
-                )
-                rows.append(Row(f"{row.named} \u2212 {than}", tuple(cells)))
-    return Table(title, HEADINGS, tuple(rows), note=note)
-
-
-def _bars(result: TraterResult) -> list[Bars]:
-    """What models translate after selections and random ones, beside the corpus as it is."""
-    base = [row for row in result.conditions if row.kind == "baseline"]
-    groups: dict[str, dict[str, Condition]] = {}
-    for row in result.conditions:
-        if row not in base:
-            name = row.named.removeprefix("random, ")
-            series = "selected" if name == row.named else "random"
-            groups.setdefault(name, {"original": base[0]})[series] = row
-    groups = groups or {base[0].named: {"original": base[0]}}
-    names = list(dict.fromkeys(name for rows in groups.values() for name in rows))
-    made = []
-    for key, heading, digits in _MEASURES:
-        if key not in ("chrf_prompt", "chrf_document", "gain"):
-            continue
-        rate = key.startswith("chrf")
-        rows = [[own.get(name) for name in names] for own in groups.values()]
-        made.append(
-            Bars(
-                heading,
-                tuple(groups),
-                tuple(names),
-                tuple(
-                    tuple(getattr(row.mean, key) if row else None for row in own) for own in rows
-                ),
-                heading,
-                digits=digits,
-                draws=tuple(tuple(_each(result, row, key) for row in own) for own in rows),
-                note="Draws are models of one seed. Original: trained on the corpus as it is",
-                start=0.0 if rate else None,
-                end=100.0 if rate else None,
-            )
+    for row in result.changes:
+        known = (row.figures.get(key) for key, *_ in MEASURES)
+        cells = (
+            Cell() if each is None else Cell(each.value, each.low, each.high, digits=digits)
+            for each, (*_, digits) in zip(known, MEASURES, strict=True)
         )
-    return made
-
-
-def _each(result: TraterResult, row: Condition | None, key: str) -> tuple[float, ...]:
-    """A measure of every model of a mixture."""
-    own = (each for each in result.models if row and each.named == row.named)
-    return tuple(value for each in own if (value := getattr(each.measured, key)) is not None)
+        rows.append(Row(f"{row.named} \u2212 {row.than}", tuple(cells)))
+    note = "To the baseline, and to random selections of the same size and seeds"
+    return Table("Differences", HEADINGS, tuple(rows), note=note)
 
 
 def _models(result: TraterResult) -> Table:
-    rows = tuple(
-        Row(
-            f"{model.named}, seed {model.seed}",
+    """Every model, and of several seeds the means of a mixture."""
+
+    def row(name: str, own: list[Trained]) -> Row:
+        def cell(values: Iterable[float | None], digits: int = 0) -> Cell:
+            known = [value for value in values if value is not None]
+            return Cell(fmean(known) if known else None, digits=digits)
+
+        return Row(
+            name,
             (
-                Cell(model.documents),
-                Cell(model.tokens),
-                Cell.share(model.bilingual_share_of_tokens),
-                Cell(100 * model.largest_difference_of_shares, unit="pp"),
-                Cell(model.steps),
-                *_cells(model.measured),
+                cell(model.documents for model in own),
+                cell(model.tokens for model in own),
+                cell((100 * model.bilingual_share_of_tokens for model in own), 1),
+                cell((100 * model.largest_difference_of_shares for model in own), 3),
+                cell(model.steps for model in own),
+                *(
+                    cell((getattr(model.measured, key) for model in own), digits)
+                    for key, _, digits in MEASURES
+                ),
             ),
         )
-        for model in result.models
-    )
-    columns = ("documents", "tokens", "bilingual", "languages off by", "steps", *HEADINGS)
+
+    rows = []
+    for name, models in result.by_mixture().items():
+        rows += [row(f"{name}, mean", models)] * (result.seeds > 1)
+        rows += [row(f"{name}, seed {model.seed}", [model]) for model in models]
+    chance = (Cell(result.chance.get(key), digits=digits) for key, _, digits in MEASURES)
+    rows += [Row("guessing", (*[Cell()] * 5, *chance))] * bool(result.chance)
+    columns = ("documents", "tokens", "bilingual %", "languages off by, pp", "steps", *HEADINGS)
     note = (
         "Every model read its mixture once, with the same translation prompts. The mixtures have "
         "one budget of tokens, which whole documents miss by a little; the shares of languages "
-        "differ from those of the baseline by at most the percentage points given"
+        "differ from those of the baseline by at most the percentage points given. Prompt: greedy "
+        "translations under the default prompt. Document: the model goes on after a sentence and a "
+        "new line, and its output counts against the best of its references. Gain: how much "
+        "likelier, in nats a token, the true translation is after its own source than after "
+        "another sentence"
     )
-    return Table("Mixtures and models", columns, rows, note=note)
+    return Table("Mixtures and models", columns, tuple(rows), note=note)
 
 
-def _paper(result: TraterResult) -> Table:
-    paper = result.paper
-    rows = tuple(
-        Row(kind, tuple(Cell(value, digits=2) for value in values))
-        for kind in ("baseline", "remove", "enhance")
-        if (values := getattr(paper, kind))
-    )
+def _paper() -> Table:
+    cells = {(c.row, c.column): c.value for c in published(PAPER) if c.table == "Table 1"}
+    rows, columns = (dict.fromkeys(place[at] for place in cells) for at in (0, 1))
     note = (
-        f"{paper.source}. The paper selected {percent(published_selection(), 1)} of each language. "
-        "chrF++ on FLORES, then accuracies in %. Model, data and measures are others, so only the "
-        "order of the rows can be compared"
+        f"{source(PAPER, 'Table 1')}: a model of 1.5 billion parameters, 1T tokens, of which "
+        f"{percent(published_selection(), 1)} of each language were selected. chrF++ on FLORES, "
+        "then accuracies in %. Model, data and measures are others, so only the order of the rows "
+        "can be compared"
     )
-    return Table("Table 1 of the paper", paper.measures, rows, note=note)
-
-
-def _power(result: TraterResult) -> Table:
-    rows = []
-    for each in result.power:
-        numbers = (Cell(value, digits=2) for value in (each.change, each.sd, each.power))
-        rows.append(Row(each.kind, (*numbers, Cell("yes" if each.enough else "no"))))
-    note = "Along the flatter and the steeper side of the trained mixtures; a paired t test at 0.05"
-    columns = ("change of chrF++ expected", "standard deviation", "power", "enough")
-    return Table("What trainings at the paper's share could show", columns, tuple(rows), note=note)
+    return grid("Table 1 of the paper", rows, columns,
+                lambda *place: Cell(cells[place], digits=2), note=note)  # fmt: skip
