@@ -83,21 +83,6 @@ class Costed:
     cost: Cost = entry(flat="")
 
 
-@dataclass(frozen=True)
-class Both:
-    """Translation scores and LAHIS together, in machine-hours, against the aim of one hour.
-
-    `share_needed` is the share of an H200's peak that passes of a plain model must attain for one
-    of them to take an hour for both, launches apart; a mixture of experts attains less of it.
-    """
-
-    hours: float
-    fastest: float
-    slowest: float
-    within_an_hour: bool
-    share_needed: float
-
-
 def _passes(tokens: float, length: float) -> Work:
     rows = max(1.0, _BATCH // length)
     return Work(forward=tokens, length=length, rows=rows, calls=math.ceil(tokens / rows / length))
@@ -216,20 +201,6 @@ def costs_of(shape: Shape, machine: Machine) -> tuple[Costed, ...]:
     )
 
 
-def both_in_an_hour(costs: tuple[Costed, ...], shape: Shape, machine: Machine) -> Both:
-    """Translation scores and LAHIS of these costs together."""
-    some = [costed.cost for costed in costs if costed.name in ("translation scores", "LAHIS")]
-
-    hours, fastest, slowest = (
-        sum(getattr(cost, name) * cost.devices for cost in some) / 3600
-        for name in ("seconds", "fastest", "slowest")
-    )
-    needed = sum(cost.operations * cost.devices for cost in some) / 3600 / H200["operations"]
-    if shape.experts:
-        needed /= machine.mixtures
-    return Both(hours, fastest, slowest, slowest <= 1, needed)
-
-
 @dataclass(frozen=True)
 class Costs(Settings):
     """Estimate tokens, operations, memory and hours of the papers' experiments at full size."""
@@ -268,7 +239,6 @@ class ModelCosts:
 
     shape: ShapeFacts
     experiments: tuple[Costed, ...]
-    translation_scores_and_lahis: Both
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,9 +263,8 @@ def costs(config: Costs) -> CostsResult:
         where = measure_machine(load(config.models[0] if config.machine == "model" else "pocket"))
     made = []
     for shape in shapes:
-        costed = costs_of(shape, where)
         facts = ShapeFacts(shape=shape, parameters=shape.parameters, active=shape.active)
-        made.append(ModelCosts(facts, costed, both_in_an_hour(costed, shape, where)))
+        made.append(ModelCosts(facts, costs_of(shape, where)))
     signed = {"models": [asdict(each) for each in shapes], "on": config.machine}
     return CostsResult(
         signature=str(Signature.of("costs", signed, {})),
@@ -336,29 +305,27 @@ def _about(machine: Machine) -> str:
 
 
 def _together(model: ModelCosts, assumed: bool) -> str:
-    """Translation scores and LAHIS against the aim of an hour."""
-    both = model.translation_scores_and_lahis
-    ends = f" ({both.fastest:.2f} to {both.slowest:.2f})" if assumed else ""
+    """Translation scores and LAHIS in machine-hours, one after the other."""
+    some = [each.cost for each in model.experiments if each.name in ("translation scores", "LAHIS")]
+    middle, fastest, slowest = (
+        f"{sum(getattr(cost, name) * cost.devices for cost in some) / 3600:.2f}"
+        for name in ("seconds", "fastest", "slowest")
+    )
+    ends = f" ({fastest} to {slowest})" if assumed else ""
     return (
-        f"{model.shape.shape.name}: translation scores and LAHIS together take {both.hours:.2f} "
+        f"{model.shape.shape.name}: translation scores and LAHIS together take {middle} "
         f"machine-hours{ends}."
     )
 
 
-def _needs(model: ModelCosts, assumed: bool) -> str:
-    """What an hour for both takes, and how many machines hold the model."""
-    share, words = model.translation_scores_and_lahis.share_needed, []
-    if assumed:
-        needs = f"passes that attain {share:.0%} of the peak" if share < 1 else "more than the peak"
-        words.append(f"Translation scores and LAHIS within an hour take {needs}")
-    many = max(costed.cost.devices for costed in model.experiments)
-    if many > 1:
-        eight = model.shape.shape.quantised(8)
-        words.append(
-            f"{many} of these machines hold it, one working at a time, or one with weights in 8 "
-            f"bits ({eight.all_weights / 1e9:.0f} GB)"
-        )
-    return ". ".join(words)
+def _fit(model: ModelCosts) -> str:
+    """How many machines hold the model."""
+    many, eight = max(e.cost.devices for e in model.experiments), model.shape.shape.quantised(8)
+    words = (
+        f"{many} of these machines hold it, one working at a time, or one with weights in 8 bits "
+        f"({eight.all_weights / 1e9:.0f} GB)"
+    )
+    return words if many > 1 else ""
 
 
 def _table(model: ModelCosts, assumed: bool) -> Table:
@@ -373,7 +340,7 @@ def _table(model: ModelCosts, assumed: bool) -> Table:
         f"{shape.all_weights / 1e9:.3g} GB of weights",
         ("tokens", "PFLOP", "GB", "fit on", "hours"),
         tuple(Row(name, tuple(map(Cell, cells))) for name, *cells in rows),
-        note=_needs(model, assumed),
+        note=_fit(model),
     )
 
 
