@@ -107,7 +107,7 @@ def write_prompts(given: argparse.Namespace, name: str, code: str) -> Path:
 def brief(result: dict[str, Any]) -> dict[str, Any]:
     """What a run shows: its rows, and the languages that answers were written in."""
     details = result["details"]
-    own = ("heads", "gate", "written", "without_gate", "p_change")
+    own = ("heads", "gate", "written")
     return {
         **{name: result[name] for name in ("signature", "seconds")},
         **{name: details[name] for name in own},

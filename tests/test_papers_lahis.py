@@ -646,7 +646,7 @@ def steered_result(change: float, beside: float, p_draws: float, half: float) ->
         evidence=written(rows, de=20, ru=20),
         details=SteeringDetails(
             **prompts_of(de=20, ru=20), steer=("de", "ru"), away="en", factors=(3.0,), gate=None,
-            heads={}, identifier=None, written={}, without_gate={}, p_change={},
+            heads={}, identifier=None, written={},
         ),
     )  # fmt: skip
 

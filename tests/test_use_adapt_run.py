@@ -236,9 +236,6 @@ def test_steering_stands_beside_random_heads(
     for name in ("original", *(row["id"] for row in selected)):
         own = [row["identified"] != "de" for row in rows if row["condition"] == name]
         assert levels[name] == pytest.approx(np.mean(own))
-        if name != "original":
-            assert set(details["p_change"]["de"][name]) == {"off_target", "empty", "chrf"}
-    assert set(details["without_gate"]["de"]) == {"off_target", "empty", "chrf"}
     page = write_report(place / "steered").read_text("utf-8")
     assert HOSTILE not in page and "window.hacked" in page
 

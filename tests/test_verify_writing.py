@@ -43,7 +43,6 @@ from headscope.verify.writing.measures import (
     language_conditions,
     measure_answers,
     own_heads,
-    p_of_changes,
     transfer_conditions,
 )
 from headscope.verify.writing.ranks import first_tokens, kept_ranks
@@ -205,16 +204,6 @@ def test_a_condition_that_some_groups_lack_counts_where_it_is() -> None:
         == (found.against("up", own, "a")["random"])
     )
     assert found.level("up", own, "b") is None
-
-
-def test_the_change_is_tested_by_swapping_prompts() -> None:
-    parts = {"a": numbers(1, 9), "b": numbers(2, 5, 1)}
-    groups = [group("a"), group("b", only=1)]
-    found = group_evidence(groups, parts, STATISTICS)
-    ps = p_of_changes(groups, parts, STATISTICS, found, seed=3)
-    values = parts["a"]["up"]
-    p = p_sentences(values[1], values[:1], counted_mean, seed=3, alternative="two-sided")
-    assert set(ps) == {"", "a"} and ps["a"][found.selected[0].id]["up"] == p
 
 
 def test_what_no_condition_changes_is_one_sentence_with_its_bound() -> None:

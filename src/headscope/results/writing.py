@@ -147,9 +147,7 @@ class SteeringDetails(WritingDetails, Ranking):
     """Answers requested in the languages `steer`, with their heads times each of `factors`.
 
     The heads of the language `away` are removed in a condition of its own; `gate` is on the model
-    throughout, and `without_gate` has by part the scores without it. `ranking` is `specific` or
-    `importance`. `p_change` is a paired test of the prompts before and after, by part, condition
-    and statistic.
+    throughout. `ranking` is `specific` or `importance`.
     """
 
     steer: tuple[str, ...]
@@ -160,8 +158,6 @@ class SteeringDetails(WritingDetails, Ranking):
     heads: Mapping[str, tuple[str, ...]]
     identifier: str | None
     written: Written
-    without_gate: Mapping[str, Mapping[str, float]]
-    p_change: Mapping[str, Mapping[str, Mapping[str, float | None]]]
 
 
 @dataclass(frozen=True, kw_only=True)

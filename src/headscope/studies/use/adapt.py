@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.blocks import dose_lines, unmoved
-from headscope.evidence.rows import WHOLE
 from headscope.heads import Gate, about_rank
 from headscope.heads.adaptation import Adaptation
 from headscope.measure.intervals import wilson_interval
@@ -23,15 +22,11 @@ from headscope.runs.reading import damaged_line, read_rows
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import (
     Bars,
-    Cell,
     HeadSets,
     Section,
     Shown,
-    Table,
-    p_cell,
-    table_of,
 )
-from headscope.shown.words import count, enumeration
+from headscope.shown.words import count
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, named_places
 from headscope.studies.study import Study
@@ -51,7 +46,7 @@ from headscope.studies.use.prompts import (
     written,
 )
 from headscope.studies.use.steering import COMMAND, Steer, steer
-from headscope.studies.verify.writing import in_words, shown_outputs, writing_shown
+from headscope.studies.verify.writing import shown_outputs, writing_shown
 
 if TYPE_CHECKING:
     from headscope.runs import Run
@@ -347,42 +342,11 @@ def show_steered(result: Steering, run: Path) -> Shown:
             *([Section("By factor", doses)] if doses else []),
             *(factors_section(result.model, details.gate.applied) if details.gate else []),
         ],
-        _changes(result),
-        [
+        facts=[
             ("identified by", details.identifier or ""),
-            *([("on the model throughout", _without_gate(result))] if details.gate else []),
+            *([("on the model throughout", details.gate.name)] if details.gate else []),
         ],
     )
-
-
-def _without_gate(result: Steering) -> str:
-    """The gate that is on the model throughout, and what the model does without it."""
-    gate, own = result.details.gate, result.evidence.statistics.get("off_target")
-    without = [
-        f"{own.number(scores['off_target'])} in {code}"
-        for code, scores in result.details.without_gate.items()
-        if own is not None and "off_target" in scores and code != WHOLE
-    ]
-    words = f"{gate.name} ({count(gate.heads, 'head')})" if gate else ""
-    return words + (f"; off target without it: {enumeration(without)}" if without else "")
-
-
-def _changes(result: Steering) -> list[Table]:
-    """p of a paired test of the prompts before and after."""
-    found = result.evidence
-    names = {each.id: in_words(each) for each in found.selected}
-    rows = [
-        (f"{part or f'mean of {len(found.single)}'}, {names[condition]}", ps)
-        for part, own in result.details.p_change.items()
-        for condition, ps in own.items()
-    ]
-
-    def column(name: str) -> Callable[[Mapping[str, float | None]], Cell]:
-        return lambda ps: p_cell(ps.get(name))
-
-    columns = {own.words: column(name) for name, own in found.statistics.items()}
-    note = "Two-sided, paired by prompts; random heads play no part"
-    return [table_of("p of the change", rows, columns, note)] if rows else []
 
 
 command = Study(asked, _carry_out, result=AdaptedModel | Steering, show=_show)

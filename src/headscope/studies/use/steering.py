@@ -12,7 +12,6 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -22,7 +21,7 @@ from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, name_controls
+from headscope.evidence.controls import DEFAULT, Controlled
 from headscope.evidence.rows import Basis, Condition
 from headscope.evidence.texts import TEXT_MEASURES, MeasuredTexts
 from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores
@@ -30,7 +29,7 @@ from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
 from headscope.progress import Progress
 from headscope.results.writing import Steering, SteeringDetails
-from headscope.settings import UNSIGNED, Option, Settings
+from headscope.settings import UNSIGNED, Option
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
 from headscope.studies.pairs import PairsChoice, read_directions
@@ -42,7 +41,6 @@ from headscope.studies.use.prompts import (
     Rendered,
     prompts_digest,
     rendered,
-    written,
 )
 from headscope.studies.verify.writing import (
     SHARE,
@@ -63,7 +61,6 @@ from headscope.verify.writing.measures import (
     languages_of,
     measured,
     own_heads,
-    p_of_changes,
 )
 from headscope.verify.writing.texts import Group, Prompt, write
 
@@ -89,7 +86,7 @@ Texts = list[list[list[str]]]
 
 
 @dataclass(frozen=True)
-class Steer(Settings):
+class Steer(Controlled):
     """A whole run of the command with `--steer`.
 
     Attributes:
@@ -166,7 +163,6 @@ class Steer(Settings):
                 "factors are given once each, and 1 is the model as it is, which is always there; "
                 f"these are {', '.join(f'{given:g}' for given in self.factors)}"
             )
-        name_controls(self)
         super().__post_init__()
 
 
@@ -218,7 +214,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
     data = {code: prompts_digest(prompts) for code, prompts in prompts_of.items()}
 
     def make(run: Run) -> Steering:
-        texts, plain = _written(lm, config, groups, rows, base, run, progress)
+        texts = _written(lm, config, groups, rows, base, run, progress)
         counts = _measured(groups, texts)
         identifier, named = identified(texts)
         run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
@@ -232,11 +228,6 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
             lambda condition: True,
             ("empty",),
         )
-        before: dict[str, dict[str, float]] = {}
-        if plain:  # how far the gate, rather than the prompt, is what leads astray
-            bare = [replace(group, conditions=group.conditions[:1]) for group in groups]
-            for row in group_evidence(bare, _measured(bare, plain).parts, STATISTICS).levels:
-                before.setdefault(row.part, {})[row.statistic] = row.value
         details = SteeringDetails(
             steer=config.languages,
             away=config.away,
@@ -258,8 +249,6 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
             heads_of=own_heads(groups, found),
             identifier=identifier,
             written=languages_of(groups, named),
-            without_gate=before,
-            p_change=p_of_changes(groups, counts.parts, STATISTICS, found, config.seed),
             not_measured=counts.missing,
         )
         cautions = [
@@ -347,8 +336,8 @@ def _written(
     base: Adaptation | None,
     run: Run,
     progress: Progress | None,
-) -> tuple[Texts, Texts]:
-    """The answers by language, condition and prompt; with a gate those without it, too."""
+) -> Texts:
+    """The answers by language, condition and prompt."""
     from headscope.lm.generation import GenerateConfig
 
     every = [row for several in rows.values() for row in several]
@@ -363,10 +352,7 @@ def _written(
         for row in several
     ]
     run.write_jsonl("prompts.jsonl", given)
-    if base is None:
-        return texts, []
-    plain = iter(written(lm, every, "without the gate", how, limit, run, progress))
-    return texts, [[list(islice(plain, len(group.prompts)))] for group in groups]
+    return texts
 
 
 def _asked_for(config: Steer) -> dict[str, tuple[str, list[GivenPrompt]]]:

@@ -206,14 +206,13 @@ def writing_shown(
     heads: HeadSets,
     method: str,
     sections: Sequence[Section] = (),
-    tests: Sequence[Table] = (),
     facts: Sequence[tuple[str, str]] = (),
     group: str = "language",
 ) -> Shown:
     """How a result is shown: the statistics `first` beside random heads, and with the `rest` as
     tables.
 
-    `sections` stand before the tables, `tests` are further ones. `group` is what a part is called.
+    `sections` stand before the tables. `group` is what a part is called.
     """
     found = result.evidence
     known = [name for name in (*first, *rest) if name in found.statistics]
@@ -235,7 +234,7 @@ def writing_shown(
         Section("Heads", [heads]),
         Section("Other measures", [*filter(None, others), *left], constant, brief=True),
         *sections,
-        Section("Values and tests", [*_values(found, moving), *tests]),
+        Section("Values and tests", _values(found, moving)),
         Section("Outputs", shown_outputs(_outputs(run / "outputs.jsonl", found, group), CHANGED)),
         method_section(method),
     ]

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import product
 from typing import Any, Protocol
 
 import numpy as np
@@ -30,7 +29,6 @@ from headscope.evidence.rows import (
     NOTHING,
     SELECTED,
     SHARE,
-    WHOLE,
     Basis,
     Condition,
     Evidence,
@@ -40,9 +38,7 @@ from headscope.evidence.table import evidence
 from headscope.evidence.texts import MeasuredTexts, Outputs, measured_texts
 from headscope.heads import HeadSet
 from headscope.measure.identify import identifier_name, identify
-from headscope.measure.statistics import counted, counted_mean
-from headscope.measure.trial import Group as TrialGroup
-from headscope.measure.trial import Trial
+from headscope.measure.statistics import counted
 from headscope.progress import Progress
 from headscope.verify.languages.conditions import FULL, NAMED, LanguageHeads
 from headscope.verify.writing.texts import Group, Texts, output_rows
@@ -196,45 +192,6 @@ def own_heads(groups: Sequence[Group], found: Evidence) -> dict[str, dict[str, t
         for group in groups
         if (own := {each.id: each.heads for each in group.conditions if each.id not in common})
     }
-
-
-def p_of_changes(
-    groups: Sequence[Group],
-    numbers: Mapping[str, Numbers],
-    statistics: Mapping[str, Statistic],
-    found: Evidence,
-    seed: int = 0,
-) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Two-sided p of a paired test of the prompts before and under selected heads, by part,
-    condition and statistic."""
-
-    def trial(own: Sequence[Group], name: str, condition: Condition) -> Trial:
-        score = statistics[name].score or counted_mean
-        at = [[each.id for each in group.conditions].index(condition.id) for group in own]
-        return Trial(
-            [
-                TrialGroup([numbers[group.name][name][place] for place in (0, there)], score,
-                           seed=seed)
-                for group, there in zip(own, at, strict=True)
-            ]
-        )  # fmt: skip
-
-    made: dict[str, dict[str, dict[str, float | None]]] = {}
-    for part, condition in product(found.parts, found.selected):
-        own = [
-            group
-            for group in groups
-            if part in (WHOLE, group.name)
-            and condition.id in {each.id for each in group.conditions}
-        ]
-        ps = {
-            name: trial(own, name, condition).p_examples(1, [0], "two-sided")
-            for name in found.statistics
-            if found.level(name, condition, part)
-        }
-        if ps:
-            made.setdefault(part, {})[condition.id] = ps
-    return made
 
 
 def measured(
