@@ -23,11 +23,11 @@ from headscope import options
 from headscope.data.prompts import Prompt
 from headscope.data.words import Word, membership, split_words
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, drawn, name_controls
+from headscope.evidence.controls import DEFAULT, Controlled, drawn
 from headscope.evidence.rows import SELECTED, SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import Head, HeadSet, check_geometry
-from headscope.settings import Option, Settings
+from headscope.settings import Option
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -132,7 +132,7 @@ MEASURES = {ATTENTION: Statistic("attention to the key words", unit=SHARE, digit
 
 
 @dataclass(frozen=True)
-class KeyTokens(Settings):
+class KeyTokens(Controlled):
     """What is measured.
 
     Attributes:
@@ -177,7 +177,6 @@ class KeyTokens(Settings):
     seed: options.Seed = 0
 
     def __post_init__(self) -> None:
-        name_controls(self)
         super().__post_init__()
         if self.answer is not None and not self.answer.strip():
             raise InputError("the answer is empty; give its text, or none for the model's own")

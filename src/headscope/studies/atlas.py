@@ -17,7 +17,7 @@ from headscope.compare.sets import overlaps
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
-from headscope.evidence.controls import DEFAULT, name_controls
+from headscope.evidence.controls import DEFAULT, Controlled
 from headscope.evidence.rows import Basis, Evidence
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import (
@@ -35,7 +35,7 @@ from headscope.progress import Progress
 from headscope.results.atlas import AtlasData, AtlasOverlap, AtlasResult
 from headscope.results.removal import RemovalDetails
 from headscope.runs import Run, decode, plain
-from headscope.settings import Nested, Option, Settings
+from headscope.settings import Nested, Option
 from headscope.studies.atlas_show import show_atlas
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.translation import describe, describe_all
@@ -55,7 +55,7 @@ COMMAND = "atlas"
 
 
 @dataclass(frozen=True)
-class Atlas(Settings):
+class Atlas(Controlled):
     """Make the atlas of a model: score its heads, remove the best ones, compare directions.
 
     Writes report.html into the run folder. Without --data the bundled model reads its own
@@ -83,7 +83,6 @@ class Atlas(Settings):
 
     def __post_init__(self) -> None:
         check_thresholds(self.threshold, self.inactive)
-        name_controls(self)
         super().__post_init__()
 
 

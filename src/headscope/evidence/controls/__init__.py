@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 from headscope.errors import InputError, nearest
 from headscope.evidence.controls.equal_norm import EQUAL_NORM
@@ -18,6 +17,7 @@ from headscope.evidence.controls.shuffled import SHUFFLED
 from headscope.evidence.controls.shuffled_same_layers import SHUFFLED_SAME_LAYERS
 from headscope.evidence.rows import NOTHING, Basis, Condition, Control
 from headscope.heads import HeadSet
+from headscope.settings import Settings
 
 #: In the order in which they are shown.
 CONTROLS: dict[str, Control] = {
@@ -53,13 +53,18 @@ def control_named(name: str) -> str:
     return wanted
 
 
-def name_controls(settings: Any) -> None:
-    """Gives the `controls` of frozen settings the names of the registry, each once.
+class Controlled(Settings):
+    """Settings with `controls`, which get the names of the registry, each once.
 
     Raises `InputError` as `control_named` does.
     """
-    names = tuple(dict.fromkeys(map(control_named, settings.controls)))
-    object.__setattr__(settings, "controls", names)
+
+    controls: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        named = tuple(dict.fromkeys(map(control_named, self.controls)))
+        object.__setattr__(self, "controls", named)
+        super().__post_init__()
 
 
 def drawn(

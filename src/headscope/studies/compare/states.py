@@ -23,7 +23,7 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
 from headscope.evidence.blocks import moved, tables, uncertainty, verdict
-from headscope.evidence.controls import SHUFFLES, name_controls
+from headscope.evidence.controls import SHUFFLES, Controlled
 from headscope.evidence.rows import Basis, Condition
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
@@ -38,7 +38,7 @@ from headscope.results.states import (
 )
 from headscope.runs import Run, decode, encode
 from headscope.runs.reading import read_arrays
-from headscope.settings import UNSIGNED, Nested, Option, Settings
+from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import (
     Cell,
     HeadSets,
@@ -75,7 +75,7 @@ _WORDS = {"as is": "original"}
 
 
 @dataclass(frozen=True)
-class CompareStates(Settings):
+class CompareStates(Controlled):
     """Compare hidden states: original, instructed, masked (only --heads kept) and both, by layer.
 
     Without --task and --pair a mask run of the bundled model is tested on its own task.
@@ -93,10 +93,6 @@ class CompareStates(Settings):
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     controls: options.MaskControls = SHUFFLES
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name_controls(self)
 
 
 def compare_states(

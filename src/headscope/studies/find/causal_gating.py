@@ -23,7 +23,7 @@ from headscope.evidence.blocks import (
     uncertainty,
     verdict,
 )
-from headscope.evidence.controls import DEFAULT, drawn, name_controls
+from headscope.evidence.controls import DEFAULT, Controlled, drawn
 from headscope.evidence.rows import SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.gating import (
@@ -46,7 +46,7 @@ from headscope.results.causal_gating import (
     RoleCount,
 )
 from headscope.runs import Run
-from headscope.settings import UNSIGNED, Nested, Option, Settings
+from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import (
     Column,
     HeadPlace,
@@ -118,7 +118,7 @@ def _changes(**values: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class FindCausalGating(Settings):
+class FindCausalGating(Controlled):
     """Fit soft gates of all heads to a task, pushed towards keeping and towards removing them.
 
     A head that stays open either way may help the task, one that stays closed may hinder it, one
@@ -146,10 +146,6 @@ class FindCausalGating(Settings):
     controls: options.Controls = DEFAULT
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-
-    def __post_init__(self) -> None:
-        name_controls(self)
-        super().__post_init__()
 
 
 def find_causal_gating(

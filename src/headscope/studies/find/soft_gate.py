@@ -26,7 +26,7 @@ from headscope.evidence.blocks import (
     tables,
     verdict,
 )
-from headscope.evidence.controls import DEFAULT, drawn, name_controls
+from headscope.evidence.controls import DEFAULT, Controlled, drawn
 from headscope.evidence.rows import SELECTED, SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.trained_gates import (
@@ -64,7 +64,7 @@ from headscope.results.soft_gate import (
     Training,
 )
 from headscope.runs import Run, configuration, encode
-from headscope.settings import UNSIGNED, Option, Settings
+from headscope.settings import UNSIGNED, Option
 from headscope.shown.blocks import (
     Bars,
     HeadSets,
@@ -102,7 +102,7 @@ STATISTICS = "statistics.safetensors"
 
 
 @dataclass(frozen=True)
-class FindSoftGate(Settings):
+class FindSoftGate(Controlled):
     """Train the gates of a few heads on questions and answers, compared with random heads.
 
     Reports the share of held-out questions that are answered (within 10 new tokens by default) by
@@ -137,10 +137,6 @@ class FindSoftGate(Settings):
     controls: options.Controls = DEFAULT
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
-
-    def __post_init__(self) -> None:
-        name_controls(self)
-        super().__post_init__()
 
 
 def default_heads(geometry: Geometry) -> Amount:

@@ -12,14 +12,14 @@ from headscope import options
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.evidence.blocks import moved, uncertainty
-from headscope.evidence.controls import SHUFFLES, name_controls
+from headscope.evidence.controls import SHUFFLES, Controlled
 from headscope.evidence.rows import Condition
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import MaskDetails, MaskedTask, MaskTests, OtherMask
 from headscope.runs import Run
-from headscope.settings import UNSIGNED, Nested, Option, Settings
+from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import METHOD, Section, Shown
 from headscope.shown.words import arrow, count, enumeration, sentence_of
 from headscope.studies.baseline import check_tasks
@@ -59,7 +59,7 @@ COMMAND = "verify mask"
 
 
 @dataclass(frozen=True)
-class MasksOnTasks(Settings):
+class MasksOnTasks(Controlled):
     """Masks, the tasks and the model that they are tested on, and random masks beside them."""
 
     masks: options.Masks = field(metadata=UNSIGNED)
@@ -71,10 +71,6 @@ class MasksOnTasks(Settings):
     seed: options.Seed = 0
     allow_overlap: options.AllowOverlap = False
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name_controls(self)
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from headscope.data.prompts import (
     translation_prompts,
 )
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, name_controls
+from headscope.evidence.controls import DEFAULT, Controlled
 from headscope.evidence.rows import Basis, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import about_rank
@@ -28,7 +28,7 @@ from headscope.progress import Progress
 from headscope.results.common import Checked
 from headscope.results.writing import OffTarget, OffTargetDetails
 from headscope.runs import encode
-from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
+from headscope.settings import GIVEN, UNSIGNED, Nested, Option
 from headscope.shown.blocks import HeadSets, Section, Shown, table_of
 from headscope.shown.words import enumeration, percent
 from headscope.studies.baseline import check_translations
@@ -83,7 +83,7 @@ DATA = Option(
 
 
 @dataclass(frozen=True)
-class VerifyOffTarget(Settings):
+class VerifyOffTarget(Controlled):
     """Count outputs in another language than asked for, without heads of that language.
 
     Removed are its specific heads, as many most important ones, and as many random ones. 100
@@ -129,10 +129,6 @@ class VerifyOffTarget(Settings):
     ablate: options.Ablate = "zero"
     # None: of sentence pairs some are set aside, else pocket's own.
     reference_texts: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
-
-    def __post_init__(self) -> None:
-        name_controls(self)
-        super().__post_init__()
 
 
 @dataclass(frozen=True)

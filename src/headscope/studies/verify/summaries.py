@@ -11,7 +11,7 @@ from headscope.data.documents import Document, Summarised, SummaryFile, digest_o
 from headscope.data.languages import language_name, same_language
 from headscope.data.prompts import Template, TemplateField
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, name_controls
+from headscope.evidence.controls import DEFAULT, Controlled
 from headscope.evidence.rows import Basis, Condition, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import (
@@ -28,7 +28,7 @@ from headscope.heads.store import check_finished, kind_of
 from headscope.progress import Progress
 from headscope.results.writing import Summaries, SummariesDetails
 from headscope.runs import encode
-from headscope.settings import UNSIGNED, Nested, Option, Settings
+from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import HeadSets, Shown
 from headscope.shown.words import count
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
@@ -73,7 +73,7 @@ TEXTS, POCKET_TEXTS = 100, 40
 
 
 @dataclass(frozen=True)
-class VerifySummaries(Settings):
+class VerifySummaries(Controlled):
     """Summarise without the heads that all languages share, and without random ones.
 
     ROUGE-L over words of the language, chrF++, and BERTScore where its command is installed
@@ -132,10 +132,6 @@ class VerifySummaries(Settings):
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
     # The mean over texts with summaries that are set aside.
     ablate: options.Ablate = "zero"
-
-    def __post_init__(self) -> None:
-        name_controls(self)
-        super().__post_init__()
 
 
 def verify_summaries(

@@ -12,12 +12,12 @@ from headscope import options
 from headscope.data.languages import parse_direction, same_language
 from headscope.data.transfer import TransferFile, TransferPrompt, language_of, read_prompts, written
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, name_controls
+from headscope.evidence.controls import DEFAULT, Controlled
 from headscope.evidence.rows import Basis
 from headscope.heads import HeadSet
 from headscope.progress import Progress
 from headscope.results.writing import LensExample, Transfer, TransferDetails
-from headscope.settings import UNSIGNED, Option, Settings
+from headscope.settings import UNSIGNED, Option
 from headscope.shown.blocks import (
     Block,
     HeadSets,
@@ -67,7 +67,7 @@ ANSWER_TOKENS = 10
 
 
 @dataclass(frozen=True)
-class VerifyTransfer(Settings):
+class VerifyTransfer(Controlled):
     """Ask about two contradicting statements, with the heads of either language scaled.
 
     A statement in language A, one in language B that contradicts it, a question in English: A's
@@ -109,10 +109,6 @@ class VerifyTransfer(Settings):
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     ablate: options.Ablate = "zero"
     reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
-
-    def __post_init__(self) -> None:
-        name_controls(self)
-        super().__post_init__()
 
 
 def verify_transfer(

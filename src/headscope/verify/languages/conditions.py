@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, MATCHED, drawn, name_controls
+from headscope.evidence.controls import DEFAULT, MATCHED, Controlled, drawn
 from headscope.evidence.rows import AS_IS, NOTHING, ORIGINAL, SELECTED, Basis, Condition
 from headscope.evidence.runner import ZERO, Within, kept_units, pass_of
 from headscope.heads import (
@@ -39,7 +39,7 @@ from headscope.heads.store import check_finished, kind_of
 from headscope.progress import Progress
 from headscope.results.language_texts import LanguageSet
 from headscope.runs import Run
-from headscope.settings import UNSIGNED, Settings
+from headscope.settings import UNSIGNED
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -53,7 +53,7 @@ LAYER = "layer "
 
 
 @dataclass(frozen=True)
-class LanguageRemoval(Settings):
+class LanguageRemoval(Controlled):
     """How heads are removed, and what they are compared with: `draws` sets of every control."""
 
     draws: options.Draws = 10
@@ -61,10 +61,6 @@ class LanguageRemoval(Settings):
     ablate: options.Ablate = "zero"
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
-
-    def __post_init__(self) -> None:
-        name_controls(self)
-        super().__post_init__()
 
 
 @dataclass(frozen=True)

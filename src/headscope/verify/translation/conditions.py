@@ -32,14 +32,14 @@ from headscope.data.prompts import (
 )
 from headscope.data.words import membership, within
 from headscope.errors import InputError, nearest
-from headscope.evidence.controls import DEFAULT, drawn, name_controls
+from headscope.evidence.controls import DEFAULT, Controlled, drawn
 from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition
 from headscope.evidence.runner import ZERO, Replacements, Within, kept_texts, kept_units, pass_of
 from headscope.heads import HeadSet
 from headscope.own import OwnMeasure
 from headscope.progress import Progress
 from headscope.runs import Kept, Run
-from headscope.settings import GIVEN, UNSIGNED, Settings
+from headscope.settings import GIVEN, UNSIGNED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -70,7 +70,7 @@ def check_gate(gate: float) -> None:
 
 
 @dataclass(frozen=True)
-class Removal(Settings):
+class Removal(Controlled):
     """How heads are removed and what they are compared with.
 
     Attributes:
@@ -121,7 +121,6 @@ class Removal(Settings):
         return tuple(each for each in self.measure or () if isinstance(each, OwnMeasure))
 
     def __post_init__(self) -> None:
-        name_controls(self)
         for name in self.measure or ():
             if isinstance(name, str) and name not in MEASURES:
                 hint = nearest(name, MEASURES)
