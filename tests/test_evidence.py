@@ -14,7 +14,7 @@ import torch
 from headscope.errors import InputError
 from headscope.estimates import Estimate
 from headscope.evidence.blocks import MORE, NO_MORE, OPEN, few_sets, moved, verdict
-from headscope.evidence.controls import CONTROLS, control_named, drawn, sets_of
+from headscope.evidence.controls import CONTROLS, Draws, control_named, drawn, sets_of
 from headscope.evidence.controls.equal_norm import output_norms
 from headscope.evidence.rows import SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
@@ -247,7 +247,7 @@ def test_controls_are_known_by_their_names() -> None:
     geometry = Geometry.uniform(3, 6)
     heads = TOP.in_model(geometry)
     named = ("random", "same layers", "outside")
-    conditions = [*drawn(TOP, heads, named, 5)]
+    conditions = [*drawn(TOP, heads, Draws(5, named))]
     assert [each.draw for each in conditions] == [*range(5)] * len(named)
     for each in conditions:
         own = each.in_model(geometry)
@@ -256,7 +256,7 @@ def test_controls_are_known_by_their_names() -> None:
         assert each.kind != "same layers" or sorted(layers) == [0, 1]
         assert each.kind != "outside" or not own & heads
     few = HeadSet.parse("0.0", Geometry((2, 1)))
-    assert len([*drawn(replace(TOP, k=1, heads=("0.0",)), few, ("random",), 99)]) == 2
+    assert len([*drawn(replace(TOP, k=1, heads=("0.0",)), few, Draws(99, ("random",)))]) == 2
 
 
 def test_equal_norm_draws_heads_with_outputs_as_large() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
+from headscope.evidence.controls import DEFAULT, Draws
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import Geometry, Head, HeadSet, read_scores
@@ -299,7 +300,7 @@ def test_work_counts_every_text_that_is_written(tmp_path: Path) -> None:
     a, b, full = (
         HeadSet(POCKET, tuple(Head(layer, head) for head in range(4))) for layer in range(3)
     )
-    drawing = Drawing(scale.writing_draws)
+    drawing = Draws(scale.writing_draws, DEFAULT)
 
     def gates(conditions: Iterable[Condition]) -> int:
         return len({each.key for each in conditions})

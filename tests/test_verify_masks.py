@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import lm_helpers
 from headscope.data.tasks import Example, Task
 from headscope.errors import InputError
+from headscope.evidence.controls import Draws
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.heads import Gate, Geometry, Head, HeadSet
 from headscope.lm.generation import GenerateConfig
@@ -295,10 +296,10 @@ def test_a_mask_of_all_heads_cannot_be_shuffled() -> None:
     for removed, words in ((HeadSet(UNEVEN, ()), "keeps"), (every, "removes")):
         mask = Mask(removed.removed())
         own, way = condition_of(mask), Way(mask)
-        assert beside_controls(own, way, ("shuffled",), 0) == {own: way}
+        assert beside_controls(own, way, Draws(0, ("shuffled",))) == {own: way}
         for control in ("shuffled", "random", "same layers"):
             with pytest.raises(InputError, match=f"the mask {words} all 9 heads"):
-                beside_controls(own, way, (control,), 1)
+                beside_controls(own, way, Draws(1, (control,)))
 
 
 def test_masks_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
@@ -353,7 +354,7 @@ def test_alpha_is_chosen_on_other_examples_than_it_is_measured_on() -> None:
 
 def test_the_conditions_of_the_grid_and_of_the_check() -> None:
     mask = mask_without(UNEVEN, (0, 1))
-    grid = grid_conditions(mask, (0.0, 0.5, 1.0), ("shuffled",), 2)
+    grid = grid_conditions(mask, (0.0, 0.5, 1.0), Draws(2, ("shuffled",)))
     ids = ["original", "mask alone", "selected own mask 1 \u00d70.5", "selected own mask 1",
            "not instructed", "not instructed own mask"]  # fmt: skip
     assert [each.id for each in grid if each.draw is None] == ids
@@ -364,16 +365,16 @@ def test_the_conditions_of_the_grid_and_of_the_check() -> None:
     assert len(drawn) == 2 and values == {0.5, 1.0}
     # The mask itself is asked once.
     assert len({way.key for way in grid.values()}) == 9
-    check = check_conditions(mask, 0.5, ("shuffled", "shuffled same layers"), 1)
+    check = check_conditions(mask, 0.5, Draws(1, ("shuffled", "shuffled same layers")))
     kinds = ["original", "mask alone", "selected", "shuffled", "shuffled same layers"]
     assert [each.kind for each in check] == kinds
-    assert len(check_conditions(mask, 1.0, ("shuffled",), 1)) == 3
+    assert len(check_conditions(mask, 1.0, Draws(1, ("shuffled",)))) == 3
 
 
 def test_a_mask_keeps_its_other_gates_where_heads_are_shuffled() -> None:
     parts = np.array([1, 0, 1, 1], dtype=np.float32)
     mask = Mask(mask_without(UNEVEN, (0, 1)).gate, parts, "query", "m")
-    for each, way in mask_conditions(mask, [], None, False, ("shuffled",), 2).items():
+    for each, way in mask_conditions(mask, [], None, False, Draws(2, ("shuffled",))).items():
         if each.heads:
             assert way.mask is not None and way.mask.place == "query"
             assert way.mask.feed_forward is not None
@@ -400,7 +401,7 @@ def test_shared_heads_are_intersections_and_unused_ones_in_no_mask() -> None:
     assert set(found["ru"].heads) == kept["en-ru"] & kept["tr-ru"]
     assert set(found["mine"].heads) == kept["en-de"] & kept["tr-ru"]
     assert set(found["unused"].heads) == every - set.union(*kept.values()) == {Head(0, 0)}
-    planned = family_conditions(list(found.values()), ("random", "same layers"), 2)
+    planned = family_conditions(list(found.values()), Draws(2, ("random", "same layers")))
     assert [each.kind for each in planned][:2] == ["original", "selected"]
     for each, way in [*planned.items()][1:]:
         assert way.instructed and way.mask is not None

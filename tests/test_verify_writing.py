@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +22,7 @@ from headscope.data.transfer import Answer, TransferPrompt, written
 from headscope.data.words import plain_words
 from headscope.errors import InputError
 from headscope.evidence.blocks import MORE, OPEN, in_cases, unmoved
+from headscope.evidence.controls import Draws
 from headscope.evidence.rows import SELECTED, SHARE, Condition, Statistic
 from headscope.heads import Geometry, HeadSet
 from headscope.lm import LanguageModel, load
@@ -81,10 +82,7 @@ def heads(text: str) -> HeadSet:
 # Conditions
 
 
-class Drawing(NamedTuple):
-    draws: int = 4
-    controls: tuple[str, ...] = ("random", "same layers")
-    seed: int = 0
+DRAWS = Draws(4, ("random", "same layers"))
 
 
 def ids(conditions: Sequence[Condition]) -> list[str]:
@@ -93,12 +91,12 @@ def ids(conditions: Sequence[Condition]) -> list[str]:
 
 def test_either_statements_heads_have_controls_under_their_gate() -> None:
     a, b, nothing = heads("0.1,1.2,1.3"), heads("0.2,0.3"), HeadSet(GEOMETRY, ())
-    conditions = transfer_conditions(a, b, 3, (3.0, 0.0), Drawing())
+    conditions = transfer_conditions(a, b, 3, (3.0, 0.0), DRAWS)
     assert ids(conditions) == ["original", "selected A 3 \u00d73", "selected B 3"]
     for own in conditions:
         if own.kind != SELECTED:
             continue
-        for control in Drawing().controls:
+        for control in DRAWS.controls:
             drawn = [each for each in conditions if each.kind == control and each.controls(own)]
             assert drawn and {each.gate for each in drawn} == {own.gate}
             for each in drawn:
@@ -106,7 +104,7 @@ def test_either_statements_heads_have_controls_under_their_gate() -> None:
                 if control == "same layers":
                     layers = [sorted(head[0] for head in row.heads) for row in (each, own)]
                     assert layers[0] == layers[1]
-    none = transfer_conditions(nothing, nothing, 3, (3.0, 0.0), Drawing())
+    none = transfer_conditions(nothing, nothing, 3, (3.0, 0.0), DRAWS)
     assert ids(none) == ["original"]
 
 
@@ -118,12 +116,12 @@ def test_heads_of_a_language(place: Path) -> None:
     assert str(found["de"].chosen) == str(found["de"].full) == "0.1"  # 1 %, at least one
     assert len(found["ru"].chosen) == 0 and len(found["ru"].full or ()) == 1
     # A language without specific heads is not filled up: only the most important are removed.
-    assert ids(language_conditions(found["ru"], Drawing())) == [
+    assert ids(language_conditions(found["ru"], DRAWS)) == [
         "original", "selected own, most important 1"
     ]  # fmt: skip
     named = writing_heads("0.1,0.2,1.1", None, ["de", "fr"], lm)
     assert [len(one.chosen) for one in named.values()] == [3, 3]
-    assert ids(language_conditions(named["de"], Drawing())) == ["original", "selected 3"]
+    assert ids(language_conditions(named["de"], DRAWS)) == ["original", "selected 3"]
 
 
 def test_equal_gates_of_all_groups_are_one_pass() -> None:

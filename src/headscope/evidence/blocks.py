@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import inf, isnan
+from math import isnan
 
 from headscope.estimates import Draws, Estimate
 from headscope.evidence.controls import FREE, MATCHED
@@ -19,7 +19,6 @@ from headscope.evidence.rows import (
     Tested,
 )
 from headscope.shown.blocks import (
-    Bars,
     Cell,
     Forest,
     Gap,
@@ -332,7 +331,6 @@ def parts_table(
     condition: Condition,
     title: str,
     examples: str = "examples",
-    note: str = "",
     chance: Mapping[str, float | None] | None = None,
 ) -> Table:
     """A statistic by part: original, selected and random heads, and the tests; no column that no
@@ -363,8 +361,8 @@ def parts_table(
         Row(name, tuple(cells.get(column, Cell()) for column in columns))
         for name, cells in rows.items()
     )
-    more = "Random: the mean of draws" if evidence.controls else ""
-    return Table(title, columns, tuple(lines), note=". ".join(filter(None, [note, more])))
+    note = "Random: the mean of draws" if evidence.controls else ""
+    return Table(title, columns, tuple(lines), note=note)
 
 
 def named_part(evidence: Evidence, part: str) -> str:
@@ -463,45 +461,6 @@ def by_part(
 ) -> list[tuple[str, str, Condition, str | None]]:
     """The rows of a forest for every part, the mean over them first."""
     return [(named_part(evidence, part), statistic, condition, part) for part in evidence.parts]
-
-
-def bars(
-    evidence: Evidence, statistic: str, condition: Condition, title: str, note: str = ""
-) -> Bars:
-    """A statistic by part under the original model and without the selected heads, where there is
-    no control to draw a forest of; the interval of selected heads is that of their change."""
-    own = evidence.statistics[statistic]
-    start, end = (own.factor * limit for limit in own.limits)
-    names, scores = list[str](), list[tuple[Estimate, Estimate]]()
-    for part in evidence.parts:
-        base, now = (evidence.level(statistic, each, part) for each in (None, condition))
-        if base is None or now is None or now.change is None:
-            continue
-        before = now.value - now.change.value  # over the parts where it was measured
-        after = Estimate(now.value, before + now.change.low, before + now.change.high)
-        names.append(named_part(evidence, part))
-        scores.append((own.shown(base), own.shown(after)))
-
-    def numbers(which: str) -> tuple[tuple[float | None, ...], ...]:
-        ends = ([getattr(score, which) for score in row] for row in scores)
-        return tuple(
-            tuple(None if isnan(each) else min(end, max(start, each)) for each in row)
-            for row in ends
-        )
-
-    return Bars(
-        title,
-        tuple(names),
-        (ORIGINAL, SELECTED),
-        numbers("value"),
-        own.axis,
-        numbers("low"),
-        numbers("high"),
-        own.digits,
-        ". ".join(filter(None, [note, "The interval of selected heads is that of their change"])),
-        start=start if start > -inf else None,
-        end=end if end < inf else None,
-    )
 
 
 def dose_lines(evidence: Evidence, statistic: str, part: str | None = None) -> Iterator[Lines]:

@@ -253,7 +253,7 @@ def key_tokens(
     sets = [selected]
     if config.draws and len(heads) < lm.geometry.total:
         basis = Basis.on(lm, [[wording.text]])
-        sets += drawn(selected, heads, config.controls, config.draws, config.seed, basis)
+        sets += drawn(selected, heads, config, basis)
     others = (head for each in sets for head in each.in_model(lm.geometry))
     everyone = tuple(dict.fromkeys([*heads, *others]))
     weights, even = _attention(lm, text, keys, everyone)

@@ -41,16 +41,6 @@ class GeneralHead(OneHead):
     languages: int
 
 
-@dataclass(frozen=True)
-class LayerCounts(Record):
-    """How many of a layer's heads are important for a language, and how many specific to it."""
-
-    layer: int
-    heads: int
-    important: int
-    specific: int
-
-
 @dataclass(frozen=True, kw_only=True)
 class LahisLanguage(LanguageScores):
     """One language with its heads: `important` many above `threshold`, the `specific` best first.
@@ -62,7 +52,6 @@ class LahisLanguage(LanguageScores):
     important: int
     specific: tuple[ScoredHead, ...]
     halves: SetOverlap | None
-    layers: tuple[LayerCounts, ...]
 
     @property
     def specific_heads(self) -> tuple[Head, ...]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import nan
 from typing import Any
 
+from headscope.estimates import Mean
 from headscope.results.overlap import GroupOverlap, PairOverlap
 from headscope.runs import Result
 
@@ -74,21 +74,13 @@ class BasePair(PairOverlap):
 
 
 @dataclass(frozen=True)
-class MeanOverTasks:
-    """A mean over tasks with the bounds of its 95 % interval."""
-
-    mean: float = nan
-    low: float = nan
-    high: float = nan
-
-
-@dataclass(frozen=True)
 class BaseComparison:
-    """Masks against the base model's; `mean` by measure, `above_chance` of the Jaccard index."""
+    """Masks against the base model's, means over tasks: `mean` by measure, `above_chance` of the
+    Jaccard index."""
 
     pairs: tuple[BasePair, ...]
-    mean: Mapping[str, MeanOverTasks]
-    above_chance: MeanOverTasks
+    mean: Mapping[str, Mean]
+    above_chance: Mean
 
 
 @dataclass(frozen=True)

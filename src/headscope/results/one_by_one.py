@@ -73,12 +73,10 @@ class Removed(State):
 
 @dataclass(frozen=True, kw_only=True)
 class Trajectory(Record):
-    """All steps, and the first at which the target is the likeliest token, and no longer is."""
+    """All steps."""
 
     baseline: Untouched
     steps: tuple[Removed, ...]
-    first_at_top: int | None = None
-    first_below_top: int | None = None
 
     @property
     def states(self) -> tuple[State, ...]:

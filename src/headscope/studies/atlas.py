@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headscope import options
 from headscope.compare.sets import overlaps
 from headscope.data.pairs import PairFile
-from headscope.data.split import text_digests
 from headscope.errors import naming
 from headscope.evidence.controls import DEFAULT, Controlled
 from headscope.evidence.rows import Basis, Evidence
@@ -38,7 +37,8 @@ from headscope.runs import Run, decode, plain
 from headscope.settings import Nested, Option
 from headscope.studies.atlas_show import show_atlas
 from headscope.studies.baseline import check_translations
-from headscope.studies.find.translation import describe, describe_all
+from headscope.studies.find.head_scores import parts_of
+from headscope.studies.find.translation import describe, describe_all, write_found_on
 from headscope.studies.models import PROMPTED_ARGUMENT, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, find_and_check, pair_inputs
 from headscope.studies.report import write_report
@@ -136,9 +136,9 @@ def _make(
         scores[pair] = translation_score(lm, pairs, config.score, run)
         if progress:
             progress("scoring directions", number + 1, len(found_on))
-    run.write_json("found_on.json", {p: text_digests(f.all_pairs) for p, f in found_on.items()})
+    write_found_on(run, found_on)
     mean = HeadScores.mean(scores)
-    save_scores(run.path, scores if len(scores) > 1 else next(iter(scores.values())))
+    save_scores(run.path, parts_of(scores))
     k = _amount(config, lm)
     rank = mean.rank_used(config.rank)  # one for all directions, so that their sets compare
     how = config.threshold, config.rank, config.inactive

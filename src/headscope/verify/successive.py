@@ -439,13 +439,7 @@ def _walk(
         Removed(**vars(state), step=step, layer=head.layer, head=head.head)
         for step, (head, state) in enumerate(zip(order, states[1:], strict=True), 1)
     ]
-    ranks = [state.target_rank for state in states]
-    return kind(
-        baseline=Untouched(**vars(states[0]), **shown),
-        steps=tuple(steps),
-        first_at_top=next((step for step, rank in enumerate(ranks) if rank == 1), None),
-        first_below_top=next((step for step, rank in enumerate(ranks) if rank > 1), None),
-    )
+    return kind(baseline=Untouched(**vars(states[0]), **shown), steps=tuple(steps))
 
 
 def _direction(many: Sequence[Seen]) -> list[State]:

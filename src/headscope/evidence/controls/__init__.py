@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple, Protocol
 
 from headscope.errors import InputError, nearest
 from headscope.evidence.controls.equal_norm import EQUAL_NORM
@@ -67,23 +68,37 @@ class Controlled(Settings):
         super().__post_init__()
 
 
+class Drawing(Protocol):
+    """Settings that say which controls stand beside selected heads: `draws` sets of each."""
+
+    @property
+    def draws(self) -> int: ...
+    @property
+    def controls(self) -> tuple[str, ...]: ...
+    @property
+    def seed(self) -> int: ...
+
+
+class Draws(NamedTuple):
+    """The same where no settings say so."""
+
+    draws: int
+    controls: tuple[str, ...]
+    seed: int = 0
+
+
 def drawn(
-    selected: Condition,
-    heads: HeadSet,
-    controls: Collection[str],
-    draws: int,
-    seed: int = 0,
-    basis: Basis = NOTHING,
+    selected: Condition, heads: HeadSet, how: Drawing, basis: Basis = NOTHING
 ) -> Iterator[Condition]:
-    """The conditions of selected heads' controls: `draws` different sets of each, or all there are.
+    """The controls of selected heads, under what is done to these.
 
     Draws follow from the seed: selected sets of one size, such as those of several languages, stand
     beside the same random sets.
 
     Raises `InputError` as `headscope.heads.draws.draw_sets` does.
     """
-    for name in controls:
-        for number, own in enumerate(sets_of(name, heads, draws, seed, basis)):
+    for name in how.controls:
+        for number, own in enumerate(sets_of(name, heads, how.draws, how.seed, basis)):
             yield replace(selected, kind=name, draw=number, heads=tuple(map(str, own)))
 
 

@@ -22,7 +22,7 @@ from headscope.compare.learned_masks import (
 )
 from headscope.compare.sets import group_overlaps, overlaps
 from headscope.errors import InputError
-from headscope.estimates import known
+from headscope.estimates import Mean, known
 from headscope.heads import Geometry
 from headscope.measure import bootstrap_mean
 from headscope.results.masks import (
@@ -33,7 +33,6 @@ from headscope.results.masks import (
     KeyGroup,
     LayerShare,
     MasksResult,
-    MeanOverTasks,
 )
 from headscope.runs import Run, carry_out
 from headscope.settings import MadeBy, Option, Settings
@@ -221,9 +220,9 @@ def _base(masks: Sequence[LearnedMask], bases: Sequence[LearnedMask]) -> BaseCom
     )
 
 
-def _mean(values: Sequence[float]) -> MeanOverTasks:
+def _mean(values: Sequence[float]) -> Mean:
     mean = bootstrap_mean(values)
-    return MeanOverTasks(mean.value, mean.low, mean.high)
+    return Mean(mean.value, mean.low, mean.high)
 
 
 def _kept_by(masks: Sequence[LearnedMask], geometry: Geometry) -> tuple[HeadCount, ...]:

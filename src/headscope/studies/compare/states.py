@@ -121,7 +121,7 @@ def compare_states(
         works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
         own = condition_of(mask, "")
         basis = Basis.on(lm, [[example.input for example in task.examples]])
-        planned = beside_controls(own, Way(mask), config.controls, config.draws, config.seed, basis)
+        planned = beside_controls(own, Way(mask), config, basis)
         tensors = _observed(lm, samples, mask, planned, config, run, progress)
         run.write_tensors("states.safetensors", tensors)
         kept = {**encode(mask.about()), "place": config.heads}

@@ -23,7 +23,7 @@ from headscope.evidence.blocks import (
     uncertainty,
     verdict,
 )
-from headscope.evidence.controls import DEFAULT, Controlled, drawn
+from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
 from headscope.evidence.rows import SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.gating import (
@@ -321,6 +321,7 @@ def _check(
     for name in GATES:
         fitted = Condition(FITTED, of=name, gate=None)
         gates[fitted] = [Gate(geometry, getattr(each, name)) for each in fits]
+    how = Draws(config.draws, config.controls, seed)
     k = len(HeadScores(geometry, scores.values, METHOD).top(default_heads(geometry)))
     for role in ROLES:
         ranked = HeadScores(geometry, scores.extra[role], METHOD)
@@ -328,7 +329,7 @@ def _check(
         if not len(heads):
             continue
         own = Condition(SELECTED, role, len(heads), 0.0, heads=tuple(map(str, heads)))
-        for each in (own, *drawn(own, heads, config.controls, config.draws, seed, basis)):
+        for each in (own, *drawn(own, heads, how, basis)):
             gates[each] = [each.in_model(geometry).removed()]
     return {
         condition: np.array([mean_losses(lm, tested, gate, config.batch_tokens) for gate in own])

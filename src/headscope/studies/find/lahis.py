@@ -26,7 +26,7 @@ from headscope.measure.intervals import wilson_interval
 from headscope.measure.statistics import overlap
 from headscope.progress import Progress
 from headscope.results.common import LanguagesOverlap, ScoredHead, SetOverlap
-from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult, LayerCounts
+from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.shown.blocks import (
@@ -121,15 +121,14 @@ def _describe(
     languages = {}
     for code, part in scores.items():
         read = describe_language(part, config.documents)
-        important, specific = sets.important[code], sets.specific[code]
+        important = sets.important[code]
         by_place = {head.place: head for head in read.heads}
         languages[code] = LahisLanguage(
             **vars(read),
             threshold=sets.thresholds[code],
             important=len(important),
-            specific=tuple(by_place[head] for head in specific),
+            specific=tuple(by_place[head] for head in sets.specific[code]),
             halves=_halves(part, sets.quantile),
-            layers=_layers(important, specific),
         )
     return LahisResult(
         heads=ScoredHead.all_of(HeadScores.mean(scores)),
@@ -165,18 +164,6 @@ def _halves(scores: HeadScores, quantile: float) -> SetOverlap | None:
 def _overlap(a: HeadSet, b: HeadSet) -> SetOverlap:
     shared = overlap(a.heads, b.heads, a.geometry.total)
     return SetOverlap(shared.jaccard, shared.expected, shared.expected_exact, shared.p_value)
-
-
-def _layers(important: HeadSet, specific: HeadSet) -> tuple[LayerCounts, ...]:
-    return tuple(
-        LayerCounts(
-            layer,
-            count,
-            sum(head.layer == layer for head in important),
-            sum(head.layer == layer for head in specific),
-        )
-        for layer, count in enumerate(important.geometry.counts)
-    )
 
 
 def _show(result: LahisResult, run: Path) -> Shown:

@@ -26,7 +26,7 @@ from headscope.evidence.blocks import (
     tables,
     verdict,
 )
-from headscope.evidence.controls import DEFAULT, Controlled, drawn
+from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
 from headscope.evidence.rows import SELECTED, SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.trained_gates import (
@@ -283,7 +283,7 @@ def _sets(
     """
     n = config.seeds
     sets = {SELECTED: [selected]}
-    for condition in drawn(selected, heads, config.controls, n, config.seed, basis):
+    for condition in drawn(selected, heads, Draws(n, config.controls, config.seed), basis):
         sets.setdefault(condition.kind, []).append(condition)
     return [
         replace(condition, draw=number)

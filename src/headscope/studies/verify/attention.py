@@ -197,7 +197,7 @@ def _observed(
     planned = {Condition(): Way()}
     if True in prompts:
         planned[Condition("instructed")] = Way(instructed=True)
-    planned |= beside_controls(own, Way(mask), config.controls, config.draws, config.seed, basis)
+    planned |= beside_controls(own, Way(mask), config, basis)
     if True in prompts:
         planned[replace(own, of=INSTRUCTED)] = Way(mask, instructed=True)
     kept = run.read_tensors(f"attention {name}")

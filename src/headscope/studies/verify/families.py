@@ -94,9 +94,7 @@ def verify_families(
     config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
     masks = _named([(name, read_mask(place, lm.geometry)) for name, place in places])
     grouped = families(masks, own)
-    planned = family_conditions(
-        grouped, config.controls, config.draws, config.seed, basis_of(lm, tasks)
-    )
+    planned = family_conditions(grouped, config, basis_of(lm, tasks))
     for sides in tasks.values():
         if sides.test.instruction is None:
             raise InputError(f"the task {sides.name!r} has no instruction; give one")

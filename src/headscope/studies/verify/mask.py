@@ -120,9 +120,7 @@ def verify_mask(
             foreign,
             hybrid,
             sides.test.instruction is not None,
-            config.controls,
-            config.draws,
-            config.seed,
+            config,
             basis,
         )
         for name, sides in tasks.items()

@@ -48,7 +48,6 @@ def mask_sections(
     evidence: Evidence,
     main: Condition,
     tasks: Mapping[str, TestedTask],
-    note: str = "",
 ) -> Iterator[Section]:
     """Measures of outputs beside their controls, all numbers, and outputs."""
     used = dict.fromkeys(filter(None, (taken(evidence, *each) for each in tasks.items())))
@@ -60,7 +59,7 @@ def mask_sections(
         elif drawn := forest(evidence, by_part(evidence, name, main), f"Outputs: {words}"):
             blocks.append(drawn)
     yield Section("Measures of outputs", blocks, " ".join(lines), brief=True)
-    yield tables(evidence, [*STATISTICS], main, "held-out examples", note)
+    yield tables(evidence, [*STATISTICS], main, "held-out examples")
     yield from outputs_section(run, evidence)
 
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from headscope.evidence.blocks import (
-    bars,
     beyond,
     by_part,
     dose_lines,
@@ -24,7 +23,6 @@ from headscope.results.atlas import AtlasResult
 from headscope.results.removal import RemovalDetails, RemovalResult, Tokens
 from headscope.shown.blocks import (
     METHOD,
-    Bars,
     Block,
     Forest,
     HeadSets,
@@ -95,9 +93,8 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
     )
 
 
-def effect(evidence: Evidence, statistic: str) -> Forest | Bars:
-    """The difference from every control in the main condition, by direction; where there are none,
-    the statistic itself."""
+def effect(evidence: Evidence, statistic: str) -> Forest | None:
+    """The difference from every control in the main condition, by direction."""
     words = evidence.statistics[statistic].words
     note = (
         "Directions share heads and subjects, so they are no independent tests"
@@ -105,8 +102,7 @@ def effect(evidence: Evidence, statistic: str) -> Forest | Bars:
         else ""
     )
     rows = by_part(evidence, statistic, evidence.main)
-    differences = forest(evidence, rows, f"{words}: selected minus random heads", note)
-    return differences or bars(evidence, statistic, evidence.main, words, note)
+    return forest(evidence, rows, f"{words}: selected minus random heads", note)
 
 
 Concluded = TypeVar("Concluded", AtlasResult, RemovalResult)

@@ -13,6 +13,7 @@ from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.estimates import Floats
 from headscope.evidence.blocks import dose_lines, levels_table, uncertainty
+from headscope.evidence.controls import Draws
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
 from headscope.progress import Progress
 from headscope.results.mask_tests import ScaledTask, ScalingDetails, ScalingTests
@@ -140,6 +141,7 @@ def verify_scaling(
         shots, how, seed = config.tasks.shots, config.asking, config.seed
         works = check_tasks(lm, tasks, shots, seed, run, config.baseline, progress)
         draws = config.draws if config.grid_draws is None else config.grid_draws
+        once = Draws(draws, config.controls[:1], seed)
         grids = {name: choose for name, (choose, _, _) in parts.items()}
         checks = {name: check for name, (_, check, _) in parts.items()}
 
@@ -150,10 +152,7 @@ def verify_scaling(
             write_samples(run, part, task, done)
             return done
 
-        grid_of = {
-            name: grid_conditions(mask, grid, config.controls[:1], draws, seed, basis)
-            for name, mask in masks.items()
-        }
+        grid_of = {name: grid_conditions(mask, grid, once, basis) for name, mask in masks.items()}
         losses = {name: made(grids, name, planned, False) for name, planned in grid_of.items()}
         tried = masks_evidence(grids, losses, seed, by_gate=True)
         best = {
@@ -162,8 +161,7 @@ def verify_scaling(
         }
         again = {name: chosen_again(_losses(grids[name], losses[name]), seed) for name in tasks}
         final = {
-            name: check_conditions(mask, best[name], config.controls, config.draws, seed, basis)
-            for name, mask in masks.items()
+            name: check_conditions(mask, best[name], config, basis) for name, mask in masks.items()
         }
         records = {name: made(checks, name, planned, True) for name, planned in final.items()}
         evidence = masks_evidence(checks, records, seed, progress=progress)

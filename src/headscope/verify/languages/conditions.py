@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, MATCHED, Controlled, drawn
+from headscope.evidence.controls import DEFAULT, MATCHED, Controlled, Draws, drawn
 from headscope.evidence.rows import AS_IS, NOTHING, ORIGINAL, SELECTED, Basis, Condition
 from headscope.evidence.runner import ZERO, Within, kept_units, pass_of
 from headscope.heads import (
@@ -143,7 +143,7 @@ def plan(
                 SELECTED, whose, named.wanted, 0.0, config.ablate, heads=tuple(map(str, heads))
             )
             planned.append(selected)
-            planned += drawn(selected, heads, config.controls, config.draws, config.seed, basis)
+            planned += drawn(selected, heads, config, basis)
     return planned
 
 
@@ -217,10 +217,11 @@ def plan_layers(
             for size in sorted(set(sizes.values()))
             for number, heads in enumerate(spread_draws(geometry, size, config.draws, config.seed))
         ]
-    others = [name for name in config.controls if name != "random"]
+    named = tuple(name for name in config.controls if name != "random")
+    others = Draws(config.draws, named, config.seed)
     for layer in layers:
         heads = layer.in_model(geometry)
-        planned += drawn(layer, heads, others, config.draws, config.seed, basis)
+        planned += drawn(layer, heads, others, basis)
     return planned
 
 

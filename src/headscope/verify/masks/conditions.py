@@ -13,7 +13,7 @@ import functools
 import hashlib
 import operator
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from headscope.data.split import sentence_digest
 from headscope.data.tasks import Task
 from headscope.errors import InputError
-from headscope.evidence.controls import drawn
+from headscope.evidence.controls import Drawing, drawn
 from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition, Evidence, Level
 from headscope.heads import HeadSet
 from headscope.measure.intervals import resamples
@@ -48,9 +48,7 @@ def condition_of(mask: Mask, of: str = OWN, alpha: float = 0.0) -> Condition:
 def beside_controls(
     condition: Condition,
     way: Way,
-    controls: Collection[str],
-    draws: int,
-    seed: int = 0,
+    how: Drawing,
     basis: Basis = NOTHING,
 ) -> dict[Condition, Way]:
     """A mask's condition, and masks that change as many heads likewise, asked in the same way.
@@ -59,7 +57,7 @@ def beside_controls(
     removes every head, since then there is no other of its size.
     """
     mask, planned = way.mask, {condition: way}
-    if mask is None or condition.gate is None or not draws:
+    if mask is None or condition.gate is None or not how.draws:
         return planned
     total = mask.removed.geometry.total
     if not 0 < len(mask.removed) < total:
@@ -67,7 +65,7 @@ def beside_controls(
             f"the mask {'removes' if mask.removed else 'keeps'} all {total} heads, so there is no "
             "other of its size to compare it with; train it otherwise"
         )
-    for other in drawn(condition, mask.removed, controls, draws, seed, basis):
+    for other in drawn(condition, mask.removed, how, basis):
         gate = other.in_model(mask.gate.geometry).scaled(condition.gate)
         planned[other] = replace(way, mask=replace(mask, gate=gate))
     return planned
@@ -78,9 +76,7 @@ def mask_conditions(
     foreign: Sequence[Mask],
     hybrid: Mask | None,
     instructed: bool,
-    controls: Collection[str],
-    draws: int,
-    seed: int = 0,
+    how: Drawing,
     basis: Basis = NOTHING,
 ) -> dict[Condition, Way]:
     """The model as it is, instructed where it can be, and under each mask; random masks have the
@@ -89,7 +85,7 @@ def mask_conditions(
     if instructed:
         planned[Condition("instructed")] = Way(instructed=True)
     own = condition_of(mask)
-    planned |= beside_controls(own, Way(mask), controls, draws, seed, basis)
+    planned |= beside_controls(own, Way(mask), how, basis)
     if hybrid is not None:
         planned[condition_of(hybrid, HYBRID)] = Way(hybrid)
     for number, other in enumerate(foreign):
@@ -144,9 +140,7 @@ def check_apart(choose: Task, check: Task) -> None:
 def grid_conditions(
     mask: Mask,
     grid: Sequence[float],
-    controls: Collection[str],
-    draws: int,
-    seed: int = 0,
+    how: Drawing,
     basis: Basis = NOTHING,
 ) -> dict[Condition, Way]:
     """The instructed model as it is, and under every α below 1 beside random masks likewise;
@@ -157,7 +151,7 @@ def grid_conditions(
         if alpha < 1:
             scaled = condition_of(mask, alpha=alpha)
             way = Way(mask.outside(alpha), True)
-            planned |= beside_controls(scaled, way, controls, draws, seed, basis)
+            planned |= beside_controls(scaled, way, how, basis)
     bare = Condition(UNINSTRUCTED)
     return {**planned, bare: Way(), replace(bare, of=OWN, gate=0.0, heads=alone.heads): Way(mask)}
 
@@ -165,9 +159,7 @@ def grid_conditions(
 def check_conditions(
     mask: Mask,
     alpha: float,
-    controls: Collection[str],
-    draws: int,
-    seed: int = 0,
+    how: Drawing,
     basis: Basis = NOTHING,
 ) -> dict[Condition, Way]:
     """Instructed: the model as it is, under the mask, under the scaled mask, and under random
@@ -176,7 +168,7 @@ def check_conditions(
     scaled, way = condition_of(mask, alpha=alpha), Way(mask.outside(alpha), True)
     if alpha == 1:  # every mask at full strength is no mask
         return {**planned, scaled: way}
-    return planned | beside_controls(scaled, way, controls, draws, seed, basis)
+    return planned | beside_controls(scaled, way, how, basis)
 
 
 def _alone(mask: Mask) -> Condition:
@@ -280,9 +272,7 @@ def families(
 
 def family_conditions(
     grouped: Sequence[Family],
-    controls: Collection[str],
-    draws: int,
-    seed: int = 0,
+    how: Drawing,
     basis: Basis = NOTHING,
 ) -> dict[Condition, Way]:
     """The instructed model as it is, and without the heads of each family, beside random heads.
@@ -296,5 +286,5 @@ def family_conditions(
             continue
         gone = Mask(family.heads.removed(), name=family.name)
         removed = condition_of(gone, family.name)
-        planned |= beside_controls(removed, Way(gone, True), controls, draws, seed, basis)
+        planned |= beside_controls(removed, Way(gone, True), how, basis)
     return planned

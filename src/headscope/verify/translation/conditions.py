@@ -32,7 +32,7 @@ from headscope.data.prompts import (
 )
 from headscope.data.words import membership, within
 from headscope.errors import InputError, nearest
-from headscope.evidence.controls import DEFAULT, Controlled, drawn
+from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
 from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition
 from headscope.evidence.runner import ZERO, Replacements, Within, kept_texts, kept_units, pass_of
 from headscope.heads import HeadSet
@@ -179,11 +179,11 @@ def conditions(sets: Sequence[HeadSet], config: Removal, basis: Basis = NOTHING)
     if not sets:
         raise InputError("there is no set of heads to remove; name at least one head")
     planned = [Condition()]
-    draws = max(config.all_draws.values())
+    how = Draws(max(config.all_draws.values()), config.controls, config.seed)
     for heads in sets:
         named = tuple(map(str, heads))
         selected = Condition(SELECTED, k=len(heads), gate=0.0, heads=named)
-        controls = [*drawn(selected, heads, config.controls, draws, config.seed, basis)]
+        controls = [*drawn(selected, heads, how, basis)]
         planned += [
             replace(condition, gate=gate, replacement=replacement)
             for gate, replacement in product(config.gates, config.ablate)

@@ -17,14 +17,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.transfer import TransferPrompt, follows
 from headscope.errors import InputError, MissingExtra
-from headscope.evidence.controls import drawn
+from headscope.evidence.controls import Drawing, drawn
 from headscope.evidence.rows import (
     NOTHING,
     SELECTED,
@@ -67,23 +67,12 @@ TRANSFER_STATISTICS = {
 Named = Sequence[Sequence[Sequence[str | None]]]
 
 
-class Controlled(Protocol):
-    """Settings that say what selected heads are compared with."""
-
-    @property
-    def draws(self) -> int: ...
-    @property
-    def controls(self) -> tuple[str, ...]: ...
-    @property
-    def seed(self) -> int: ...
-
-
 def changed(
     of: str,
     k: int,
     heads: HeadSet,
     gate: float,
-    config: Controlled,
+    config: Drawing,
     ablate: str = "zero",
     basis: Basis = NOTHING,
 ) -> Iterator[Condition]:
@@ -91,11 +80,11 @@ def changed(
     if len(heads):
         selected = Condition(SELECTED, of, k, gate, ablate, heads=tuple(map(str, heads)))
         yield selected
-        yield from drawn(selected, heads, config.controls, config.draws, config.seed, basis)
+        yield from drawn(selected, heads, config, basis)
 
 
 def language_conditions(
-    language: LanguageHeads, config: Controlled, ablate: str = "zero", basis: Basis = NOTHING
+    language: LanguageHeads, config: Drawing, ablate: str = "zero", basis: Basis = NOTHING
 ) -> tuple[Condition, ...]:
     """The model as it is, and without the heads of one language: specific, and most important ones.
 
@@ -126,7 +115,7 @@ def transfer_conditions(
     b: HeadSet,
     k: int,
     gates: tuple[float, float],
-    config: Controlled,
+    config: Drawing,
     ablate: str = "zero",
     basis: Basis = NOTHING,
 ) -> tuple[Condition, ...]:
