@@ -416,15 +416,12 @@ def _read_alignments(
             sizes = len(row[words[0]]), len(row[words[1]])
             links = _linked(row[spans], sizes, source.min_confidence)
         first, second = row[texts[0]], row[texts[1]]
-        units = _placed(first, row[words[0]]), _placed(second, row[words[1]])
-        if units[0] is None or units[1] is None:
+        sources, targets = _placed(first, row[words[0]]), _placed(second, row[words[1]])
+        if sources is None or targets is None:
             unplaced.append(row.line)
-        else:
-            pairs.append(
-                SentencePair(
-                    str(row.line), first, second, links, row.line, (units[0], units[1]), "llm"
-                )
-            )
+            continue
+        units = sources, targets
+        pairs.append(SentencePair(str(row.line), first, second, links, row.line, units, "llm"))
     if not pairs:
         raise InputError(f"{source.data}: no pair has words that stand in its sentences")
     if unplaced:

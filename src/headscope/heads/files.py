@@ -29,8 +29,9 @@ ABOUT = {"pair": "direction", "examples": "used_pairs", "tokens": "used_target_t
 #: What a file may hold, for whoever named another.
 FORMATS = (
     'a table with the columns layer and head, a JSON list of heads, {"LAYER-HEAD": [scores]}, '
-    f"an object with {NEXT_TOKEN}, {MATRIX}, {ALIGNMENT} or important_heads, numbers separated by tabs (layers by "
-    "key-value heads), a line attn_head_set: in YAML, or tuples (layer, head, score)"
+    f"an object with {NEXT_TOKEN}, {MATRIX}, {ALIGNMENT} or important_heads, "
+    "numbers separated by tabs (layers by key-value heads), a line attn_head_set: in "
+    "YAML, or tuples (layer, head, score)"
 )
 _WRITE = 'write a list such as [{"layer": 5, "head": 3}]'
 _YAML = re.compile(r"\s*(['\"]?)attn_head_set\1\s*:(?P<value>.*)")
@@ -294,14 +295,14 @@ def _matrix_entries(file: Path, text: str, at: dict[str, int]) -> Iterator[Entry
         number not in (None, size) for number, size in zip(said, sizes, strict=True)
     ):
         raise InputError(
-            f"{file}: {MATRIX} has {sizes[0]} layers of {width} heads, and num_layers and num_heads "
-            f"say {said[0]} and {said[1]}; correct the one that is wrong"
+            f"{file}: {MATRIX} has {sizes[0]} layers of {width} heads, but num_layers and "
+            f"num_heads say {said[0]} and {said[1]}; correct the one that is wrong"
         )
     for layer, (line, row) in enumerate(rows):
         if not isinstance(row, list) or len(row) != width:
             raise InputError(
-                f"{file}, line {line}: layer {layer} of {MATRIX} has no list of {width} numbers, as "
-                "the first layer has; correct it"
+                f"{file}, line {line}: layer {layer} of {MATRIX} has no list of {width} numbers, "
+                "as the first layer has; correct it"
             )
         for head, score in enumerate(row):
             if score is not None:  # the model has no such head

@@ -178,7 +178,7 @@ def alignatt_text(scores: HeadScores, heads: Iterable[Head], threshold: float) -
         "score_name": "paper_translation_score_argmax",
         ALIGNMENT: listed(heads),
         "all_heads_ranked": listed(head for head, _ in scores.ranked("score")),
-        MATRIX: np.where(np.isnan(scores.values), None, scores.values).tolist(),
+        MATRIX: [[None if np.isnan(ts) else ts for ts in row] for row in scores.values.tolist()],
     }
     return json.dumps(file, indent=2, ensure_ascii=False) + "\n"
 
