@@ -330,27 +330,24 @@ def make_data(to: Path, xl_wa: Path, ntrex: Path, xquad: Path) -> None:
     to.mkdir(parents=True, exist_ok=True)
     for pair, name in GOLD.items():
         for split, part in (("train", "find"), ("test", "test")):
-            rows = [*_tsv(xl_wa / f"{name}.{split}.tsv")]
+            rows = [*tsv_rows(xl_wa / f"{name}.{split}.tsv")]
             if pair != name:
-                rows = [
-                    [target, source, " ".join(f"{j}-{i}" for i, j in _links(links))]
-                    for source, target, links in rows
-                ]
-            _write_pairs(to / f"{pair}.{part}.tsv", rows)
+                rows = turned_pairs(rows)
+            write_pairs(to / f"{pair}.{part}.tsv", rows)
             if (pair, part) == ("en-es", "test"):
-                _write_pairs(to / f"{pair}.200.tsv", rows[:200])
-    lines = {code: _lines(ntrex / f"{file}.txt") for code, file in LANGUAGES.items()}
-    ids = [row[-1] for row in _tsv(ntrex / "DOCUMENT_IDS.tsv")]
+                write_pairs(to / f"{pair}.200.tsv", rows[:200])
+    lines = {code: text_lines(ntrex / f"{file}.txt") for code, file in LANGUAGES.items()}
+    ids = [row[-1] for row in tsv_rows(ntrex / "DOCUMENT_IDS.tsv")]
     for pair, file in ALIGNED.items():
         whole = to / f"{pair}.all.tsv"
-        _write_pairs(whole, zip(lines["en"], _lines(ntrex / f"{file}.txt"), strict=True))
+        write_pairs(whole, zip(lines["en"], text_lines(ntrex / f"{file}.txt"), strict=True))
         aligned = to / f"{pair}.aligned.tsv"
         align = ["align", "--data", str(whole), "--pair", pair, "--out", str(aligned)]
         subprocess.run([sys.executable, "-m", "headscope", *align], check=True)
-        names, *rows = _tsv(aligned)
+        names, *rows = tsv_rows(aligned)
         half = len(rows) // 2
-        _write_pairs(to / f"{pair}.find.tsv", rows[:half], names)
-        _write_pairs(to / f"{pair}.test.tsv", rows[half:], names)
+        write_pairs(to / f"{pair}.find.tsv", rows[:half], names)
+        write_pairs(to / f"{pair}.test.tsv", rows[half:], names)
     documents = list(dict.fromkeys(ids))
     for code, sentences in lines.items():
         texts: dict[str, list[str]] = {}
@@ -399,20 +396,24 @@ def _needles(path: Path, lines: Sequence[str]) -> Iterator[dict[str, str]]:
         seen += 1
 
 
-def _tsv(path: Path) -> Iterator[list[str]]:
+def tsv_rows(path: Path) -> Iterator[list[str]]:
     with path.open(encoding="utf-8", newline="") as file:
         yield from csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
 
 
-def _lines(path: Path) -> list[str]:
+def text_lines(path: Path) -> list[str]:
     return path.read_text("utf-8").split("\n")[:-1]
 
 
-def _links(text: str) -> list[tuple[int, int]]:
-    return [(int(i), int(j)) for i, _, j in (link.partition("-") for link in text.split())]
+def turned_pairs(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """Pairs with links in the other direction."""
+    return [
+        [target, source, " ".join("-".join(link.split("-")[::-1]) for link in links.split())]
+        for source, target, links in rows
+    ]
 
 
-def _write_pairs(path: Path, rows: Any, names: Sequence[str] = PAIR_COLUMNS) -> None:
+def write_pairs(path: Path, rows: Any, names: Sequence[str] = PAIR_COLUMNS) -> None:
     rows = [list(row) for row in rows]
     names = names[: len(rows[0])]
     lines = [

@@ -223,6 +223,13 @@ def test_held_out_examples_do_not_depend_on_the_order(
     assert set(split_task(turned, held_out, seed)[1]) == set(test)
 
 
+def test_the_last_inputs_can_be_held_out() -> None:
+    doubled = (*task(6).examples, Example("7", "word2", "other", 7))
+    train, test = split_task(Task("t", doubled, None, DEFAULT_BARE), 2, last=True)
+    assert [example.input for example in test] == ["word2", "word6"]
+    assert [example.input for example in train] == ["word1", "word3", "word4", "word5"]
+
+
 def test_no_input_is_on_both_sides_and_too_few_are_refused() -> None:
     doubled = (*task(6).examples, Example("7", " word1 ", "other", 7))
     one = Task("t", doubled, None, DEFAULT_BARE)

@@ -482,6 +482,19 @@ def test_with_a_template_the_row_is_that_of_the_whole_conversation() -> None:
         whole: str = lm.tokenizer.apply_chat_template(turns, tokenize=False)
         [row] = encode_answers(lm, ["the answer"], ["Haus"])
         assert list(row.ids) == lm.encode(whole, special=False)[: len(row.ids)]
+        [ended] = encode_answers(lm, ["the answer"], ["Haus"], ended=True)
+        assert list(ended.ids) == lm.encode(whole, special=False)[: len(row.ids) + 1]
+        assert ended.start == row.start
+
+
+def test_without_a_template_an_answer_ends_with_the_end_of_the_text() -> None:
+    lm = model()
+    [row] = encode_answers(lm, ["a "], ["Haus"])
+    [ended] = encode_answers(lm, ["a "], ["Haus"], ended=True)
+    assert ended.ids == (*row.ids, lm.tokenizer.eos_token_id)
+    lm.tokenizer.eos_token = None
+    with pytest.raises(InputError, match="--answer-end"):
+        encode_answers(lm, ["a "], ["Haus"], ended=True)
 
 
 def test_thinking_is_switched_off() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -160,6 +161,21 @@ def test_the_evidence_is_what_it_says() -> None:
     assert found["uniform"].value == pytest.approx(1 / 3)
     assert found["undefined"].value == pytest.approx(1 / 320)
     assert found["attention_all"].value == 1
+    # Pooled: a head counts by how much it attends to the candidates.
+    attended = np.where(np.isnan(share), 0, mass)
+    attended[:, :, 0] *= 3
+    pooled = levels(share, attended, [1 / 3] * 40, kept, True)["share_in"].value
+    wanted = [
+        np.nansum(row[kept] * own[kept]) / own[kept].sum()
+        for row, own in zip(share, attended, strict=True)
+    ]
+    assert pooled == pytest.approx(np.mean(wanted), rel=1e-5)
+    assert pooled != pytest.approx(by_sample.mean(), rel=3e-5)
+    random = beside_random_sets(share, kept, np.ones_like(kept), mass=attended)
+    flat = (np.nan_to_num(share).reshape(40, 8), attended.reshape(40, 8))
+    sets = map(list, itertools.combinations(range(8), 4))
+    every = [((flat[0] * flat[1])[:, one].sum(1) / flat[1][:, one].sum(1)).mean() for one in sets]
+    assert random.mean == pytest.approx(np.mean(every), abs=0.005)
     # Of the 70 sets of 4 of 8 heads only the mask and its complement lie so far out.
     everywhere = np.ones_like(kept)
     random = beside_random_sets(share, kept, everywhere)

@@ -97,6 +97,10 @@ Cache = Annotated[Path | None, Option("Where answers of --llm-model are kept.", 
 Confidence = Annotated[
     float, Option("Links above this confidence of --aligner llm.", min=0.0, max=1.0)
 ]
+MinConfidence = Annotated[
+    float | None,
+    Option("Of a file of word alignments, links above this confidence.", min=0.0, max=1.0),
+]
 
 # Sets of heads
 HEADS = Option(

@@ -144,7 +144,7 @@ def _of_file(file: HeadsFile, known: Geometry | GroupedGeometry | None = None) -
     name = f"{path.stem}#{part}" if part else path.stem
     named = heads_of(file, known)
     if isinstance(named, HeadScores):
-        return Artifact(name, file.place, named.geometry, named)
+        return Artifact(name, file.place, named.geometry, named, None, _direction(named))
     return Artifact(name, file.place, named.geometry, heads=named)
 
 

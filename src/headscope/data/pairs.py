@@ -5,6 +5,9 @@ Positions count white-space pieces, or the units of a column ``units``, which ho
 of each: ``0:2 2:4 | 0:3 4:8``, those of the source first, ends not included. A column ``aligner``
 names what made the links; links without a name are given.
 
+The word alignments that AlignAtt4LLM publishes are read as they are: JSON objects with the words of
+both sentences and, in ``alignments``, spans of words that belong together, with a confidence.
+
 A FLORES folder has one file a language, one sentence a line, named as in FLORES-101 (``eng.dev``,
 ``deu.devtest``) or FLORES-200 (``eng_Latn.dev``), in itself or in a folder named after the split.
 """
@@ -15,14 +18,16 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from headscope import options
 from headscope.data.files import check_limit, drain, open_bytes, text_lines, write_text_atomically
+from headscope.data.formats import record_format
 from headscope.data.languages import (
     Direction,
     is_known,
@@ -30,10 +35,20 @@ from headscope.data.languages import (
     language_tag,
     settled_direction,
 )
-from headscope.data.rows import Field, clean_text, kind_of, read_fields, text_cell, unusable
+from headscope.data.rows import (
+    Field,
+    Row,
+    clean_text,
+    kind_of,
+    open_rows,
+    read_fields,
+    text_cell,
+    unusable,
+)
 from headscope.data.tables import ABSENT, is_dataset
 from headscope.data.words import Word, cuts_inside, is_unspaced, split_words
 from headscope.errors import Caution, InputError, naming
+from headscope.settings import GIVEN as UNLESS_NONE
 from headscope.settings import Settings
 
 Links = frozenset[tuple[int, int]]
@@ -54,6 +69,8 @@ LOOKED_AT = 200
 # Positions of more digits than any sentence has words are no numbers worth reading.
 _LINK = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
 _SPAN = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
+#: What an object of word alignments holds; its links are a language model's.
+_ALIGNED = ("source_text", "target_text", "source_words", "target_words", "alignments")
 _FLORES = re.compile(r"([a-z]{2,3}(?:[-_][A-Za-z0-9]+)*)\.(dev|devtest|test)")
 
 
@@ -282,7 +299,8 @@ class PairSource(Settings):
     ``pair`` (``en-de``) or by both language codes. Columns are named as in
     ``headscope.data.tables``; ``links_column`` None means ``links`` if the file has it.
     ``split`` is one of a FLORES folder (default ``dev``) or a dataset. ``limit``: the first so
-    many pairs, None for all.
+    many pairs, None for all. ``min_confidence``: of a file of word alignments, only links with a
+    higher confidence.
     """
 
     data: options.Data
@@ -294,6 +312,7 @@ class PairSource(Settings):
     links_column: options.LinksColumn = None
     split: options.Split = None
     limit: options.Limit = None
+    min_confidence: options.MinConfidence = field(default=None, metadata=UNLESS_NONE)
 
 
 def read_pairs(source: PairSource) -> PairFile:
@@ -340,6 +359,13 @@ def _read_table(source: PairSource) -> tuple[list[SentencePair], str]:
         "with one of these",
     )
     sentence = text_cell("give a sentence")
+    if not dataset and _holds_alignments(source):
+        return _read_alignments(source, sentence)
+    if source.min_confidence is not None:
+        raise InputError(
+            f"{source.data} is no file of word alignments ({', '.join(_ALIGNED)}), so its links "
+            "have no confidence; leave --min-confidence out"
+        )
     first = Field(source.source_column, sentence)
     second = Field(source.target_column, sentence)
     links = Field(source.links_column or "links", _links, ABSENT if source.links_column else None)
@@ -358,6 +384,93 @@ def _read_table(source: PairSource) -> tuple[list[SentencePair], str]:
     if not dataset:
         _check_format(Path(source.data), pairs, digest)
     return pairs, digest
+
+
+def _holds_alignments(source: PairSource) -> bool:
+    """Whether a file's first record is one of word alignments, and no columns are named."""
+    named = source.source_column, source.target_column, source.links_column
+    path = Path(source.data)
+    if named != ("source", "target", None) or record_format(path).objects is None:
+        return False
+    with open_rows(path, [Field(name, _as_it_is, None) for name in _ALIGNED]) as rows:
+        return set(_ALIGNED) <= next(rows, Row(0, "", {})).cells.keys()
+
+
+def _as_it_is(cell: Any, place: str, column: str) -> Any:
+    return cell
+
+
+def _read_alignments(
+    source: PairSource, sentence: Callable[[Any, str, str], str]
+) -> tuple[list[SentencePair], str]:
+    """The pairs of a file of word alignments whose words follow one another in their sentences."""
+    texts = [Field(name, sentence) for name in _ALIGNED[:2]]
+    words = [Field(name, _words) for name in _ALIGNED[2:4]]
+    spans, named = Field("alignments", _as_it_is), Field("direction", _as_it_is, None)
+    rows, digest = read_fields(source.data, (*texts, *words, spans, named), source.limit)
+    languages = direction_of(source)
+    pairs, unplaced = [], []
+    for row in rows:
+        with naming(row.place):
+            settled_direction(row[named], languages.source, languages.target)
+            sizes = len(row[words[0]]), len(row[words[1]])
+            links = _linked(row[spans], sizes, source.min_confidence)
+        first, second = row[texts[0]], row[texts[1]]
+        sources, targets = _placed(first, row[words[0]]), _placed(second, row[words[1]])
+        if sources is None or targets is None:
+            unplaced.append(row.line)
+            continue
+        units = sources, targets
+        pairs.append(SentencePair(str(row.line), first, second, links, row.line, units, "llm"))
+    if not pairs:
+        raise InputError(f"{source.data}: no pair has words that stand in its sentences")
+    if unplaced:
+        message = (
+            f"{source.data}: {len(unplaced)} of {len(rows)} pairs are left out, since their words "
+            f"do not follow one another in their sentences (the first on line {unplaced[0]})"
+        )
+        warnings.warn(Caution(message), stacklevel=2)
+    return pairs, digest
+
+
+def _words(cell: Any, place: str, column: str) -> Sequence[str]:
+    if not isinstance(cell, list) or not all(isinstance(word, str) for word in cell):
+        raise InputError(f'{place}: {column} is no list of words; write them like ["So", "?"]')
+    return [word.strip() for word in cell]
+
+
+def _placed(text: str, words: Sequence[str]) -> Spans | None:
+    """The characters of words that follow one another in a text; None where they do not."""
+    spans, end = [], 0
+    for word in words:
+        start = text.find(word, end)
+        if start < 0 or not word:
+            return None
+        end = start + len(word)
+        spans.append((start, end))
+    return tuple(spans)
+
+
+def _linked(spans: Any, sizes: tuple[int, int], above: float | None) -> Links:
+    """Every word of a source span with every word of its target span."""
+    links: set[tuple[int, int]] = set()
+    sources, targets = sizes
+    for span in spans if isinstance(spans, list) else [spans]:
+        match span:
+            case {
+                "source_span": [int(i), int(i_end)],
+                "target_span": [int(j), int(j_end)],
+                "confidence": int() | float() as confidence,
+            } if 0 <= i < i_end <= sources and 0 <= j < j_end <= targets and 0 <= confidence <= 1:
+                if above is None or confidence > above:
+                    links |= set(product(range(i, i_end), range(j, j_end)))
+            case _:
+                raise InputError(
+                    f"the alignment {span!s:.150} is no span of its {sources} and {targets} "
+                    'words with a confidence; write {"source_span": [0, 1], "target_span": [2, 4], '
+                    '"confidence": 0.9}, ends not included'
+                )
+    return frozenset(links)
 
 
 def _check_format(path: Path, pairs: Sequence[SentencePair], digest: str) -> None:

@@ -83,6 +83,7 @@ class Task:
         chat: whether prompts go through the tokenizer's chat template; None: where it has one.
         answer_only: of a translation the answer in an output is measured, not its first line.
             Prompts that are complete already say False.
+        answer_end: the token that ends an answer is part of it, in training and in losses.
     """
 
     name: str
@@ -96,6 +97,7 @@ class Task:
     source_language: str | None = None
     chat: bool | None = None
     answer_only: bool = False
+    answer_end: bool = field(default=False, metadata={"signature": False})
 
     def __post_init__(self) -> None:
         for what, template in (("instruction", self.instruction), ("bare prompt", self.bare)):
@@ -193,13 +195,14 @@ def prompt(
 
 
 def split_task(
-    task: Task, held_out: int = 100, seed: int = 0
+    task: Task, held_out: int = 100, seed: int = 0, last: bool = False
 ) -> tuple[tuple[Example, ...], tuple[Example, ...]]:
     """Examples to train on, and `held_out` of them to evaluate on.
 
-    Who is held out depends on a hash of the input and the seed, not on the order of the file. No
-    input is on both sides: of examples with one input the first is held out and the others are
-    left out altogether. Both keep the order of the file.
+    Who is held out depends on a hash of the input and the seed, not on the order of the file,
+    unless it is to be the `last` inputs there. No input is on both sides: of examples with one
+    input the first is held out and the others are left out altogether. Both keep the order of the
+    file.
 
     Raises `InputError` if that leaves nothing to train on.
     """
@@ -209,6 +212,8 @@ def split_task(
     ranked = sorted(
         set(keys), key=lambda key: hashlib.sha256(f"{seed} {key}".encode("ascii")).digest()
     )
+    if last:
+        ranked = list(dict.fromkeys(reversed(keys)))
     if len(ranked) <= held_out:
         raise InputError(
             f"the task {task.name!r} has {len(ranked)} different inputs, so holding {held_out} out "
@@ -313,6 +318,7 @@ def hybrid(tasks: Sequence[Task], shots: int = 5, seed: int = 0, name: str = "hy
         path=", ".join(task.path for task in tasks),
         digest=digest,
         chat=tasks[0].chat,
+        answer_end=tasks[0].answer_end,
     )
 
 

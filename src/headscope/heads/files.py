@@ -9,8 +9,8 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import fsum, isfinite
 from os import PathLike
 from pathlib import Path
@@ -22,11 +22,16 @@ from headscope.heads.hub import exists
 
 #: The lists of scores in the files of dual-route induction; the first is read unless one is named.
 NEXT_TOKEN = "next_tok_attn"
+#: The files of AlignAtt4LLM: where they have the scores of all heads, their heads, best first, and
+#: what a configuration of translation scores says.
+ALIGNATT, MATRIX, ALIGNMENT = "alignatt", "ts_matrix", "token_alignment_heads"
+ABOUT = {"pair": "direction", "examples": "used_pairs", "tokens": "used_target_tokens"}
 #: What a file may hold, for whoever named another.
 FORMATS = (
     'a table with the columns layer and head, a JSON list of heads, {"LAYER-HEAD": [scores]}, '
-    f"an object with {NEXT_TOKEN} or important_heads, numbers separated by tabs (layers by "
-    "key-value heads), a line attn_head_set: in YAML, or tuples (layer, head, score)"
+    f"an object with {NEXT_TOKEN}, {MATRIX}, {ALIGNMENT} or important_heads, "
+    "numbers separated by tabs (layers by key-value heads), a line attn_head_set: in "
+    "YAML, or tuples (layer, head, score)"
 )
 _WRITE = 'write a list such as [{"layer": 5, "head": 3}]'
 _YAML = re.compile(r"\s*(['\"]?)attn_head_set\1\s*:(?P<value>.*)")
@@ -56,14 +61,17 @@ class HeadsFile:
 
     Attributes:
         place: the file as it was named, with `#PART` where one was.
-        format: `csv`, `json`, `tuples`, `retrieval`, `duo-attention`, `yaml`, `important_heads` or
-            the name of a list of scores such as `next_tok_attn`.
+        format: `csv`, `json`, `tuples`, `retrieval`, `duo-attention`, `yaml`, `important_heads`,
+            `alignatt` or the name of a list of scores such as `next_tok_attn`.
         entries: the heads; of `duo-attention` key-value heads.
+        model, config: what `alignatt` says of the scores, as the configuration of ours would.
     """
 
     place: str
     format: str
     entries: tuple[Entry, ...]
+    model: str | None = None
+    config: Mapping[str, Any] = field(default_factory=dict)
 
     def heads(self, geometry: Geometry | None = None) -> tuple[Head, ...]:
         """The heads in the file's order; InputError with the line for what is no head (with
@@ -124,6 +132,17 @@ def read_heads_file(spec: str | PathLike[str]) -> HeadsFile:
         kind, entries = _of_json(path, text, part)
     else:
         kind, entries = "csv", _csv_entries(path, text)
+    if kind == ALIGNATT:
+        about = json.loads(text)
+        said = {name: about.get(theirs) for name, theirs in ABOUT.items()}
+        model = about.get("model")
+        return HeadsFile(
+            str(spec),
+            kind,
+            tuple(entries),
+            model if isinstance(model, str) else None,
+            {name: value for name, value in said.items() if isinstance(value, str | int)},
+        )
     return HeadsFile(str(spec), kind, tuple(entries))
 
 
@@ -223,6 +242,10 @@ def _of_json(file: Path, text: str, part: str) -> tuple[str, Iterable[Entry]]:
         return "tuples" if tuples or triples else "json", _list_entries(file, items)
     members = list(_members(text, _skip(text, 0))) if text[_skip(text, 0)] == "{" else []
     at = {key: position for _, key, position in members}
+    if MATRIX in at and not part:
+        return ALIGNATT, _matrix_entries(file, text, at)
+    if ALIGNMENT in at and not part:
+        return ALIGNATT, _named_list(file, text, at, ALIGNMENT)[1]
     if part or (NEXT_TOKEN in at and "heads" not in at):
         return _named_list(file, text, at, part or NEXT_TOKEN)
     if "heads" in at and text[at["heads"]] == "[":
@@ -251,12 +274,39 @@ def _named_list(
         )
     items = list(_items(text, at[name]))
     for line, item in items:
-        if not isinstance(item, dict) or _numeric(item.get("score")) is None:
+        if not isinstance(item, dict) or _numeric(item.get("score", item.get("ts"))) is None:
             raise InputError(
                 f"{file}, line {line}: {_shown(item)} is not a head with a score; write "
                 '{"layer": 5, "head_idx": 3, "score": 0.7}'
             )
     return name, _list_entries(file, items)
+
+
+def _matrix_entries(file: Path, text: str, at: dict[str, int]) -> Iterator[Entry]:
+    """The scores of layers × heads, as many as the file says that there are."""
+    said = [
+        _DECODE(text, at[name])[0] if name in at else None for name in ("num_layers", "num_heads")
+    ]
+    rows = list(_items(text, at[MATRIX])) if text[at[MATRIX]] == "[" else []
+    first = rows[0][1] if rows else None
+    width = len(first) if isinstance(first, list) else 0
+    sizes = [len(rows), width]
+    if not width or any(
+        number not in (None, size) for number, size in zip(said, sizes, strict=True)
+    ):
+        raise InputError(
+            f"{file}: {MATRIX} has {sizes[0]} layers of {width} heads, but num_layers and "
+            f"num_heads say {said[0]} and {said[1]}; correct the one that is wrong"
+        )
+    for layer, (line, row) in enumerate(rows):
+        if not isinstance(row, list) or len(row) != width:
+            raise InputError(
+                f"{file}, line {line}: layer {layer} of {MATRIX} has no list of {width} numbers, "
+                "as the first layer has; correct it"
+            )
+        for head, score in enumerate(row):
+            if score is not None:  # the model has no such head
+                yield _entry(file, line, layer, head, score)
 
 
 def _retrieval_entries(
@@ -281,7 +331,7 @@ def _list_entries(file: Path, items: Iterable[tuple[int, Any]]) -> Iterator[Entr
             case {"selected": False}:
                 continue
             case {"layer": layer, "head": head} | {"layer": layer, "head_idx": head}:
-                yield _entry(file, line, layer, head, item.get("score"))
+                yield _entry(file, line, layer, head, item.get("score", item.get("ts")))
             case [layer, head]:
                 yield _entry(file, line, layer, head, None)
             case [layer, head, score]:

@@ -7,20 +7,20 @@ import io
 import json
 import warnings
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from headscope.errors import Caution, InputError, naming
-from headscope.heads.files import HeadsFile
+from headscope.heads.files import ABOUT, ALIGNATT, ALIGNMENT, MATRIX, HeadsFile
 from headscope.heads.geometry import Geometry, GroupedGeometry, Head, count_of
-from headscope.heads.scores import HeadScores
+from headscope.heads.scores import TRANSLATION_SCORE, HeadScores
 from headscope.heads.sets import HeadSet
 from headscope.heads.store import Origin
 from headscope.options import Amount
 
-#: Formats that heads are written in; the last three are read by other tools.
-Format = Literal["csv", "json", "retrieval", "yaml", "duo-attention"]
+#: Formats that heads are written in; all but the first two are read by other tools.
+Format = Literal["csv", "json", "retrieval", "yaml", "duo-attention", "alignatt"]
 #: The format of scores of key-value heads.
 DUO_ATTENTION = "duo-attention"
 #: Formats whose order is that of the file, and which do not say what found the heads.
@@ -79,7 +79,10 @@ def heads_of(
             values[head.layer, head.head] = entry.score
             measured[head.layer, head.head] = entry.measured
         extra = {"measured": measured} if file.format == "retrieval" else {}
-        return HeadScores(geometry, values, _method(file), extra=extra)
+        made = {} if file.model is None else {"model": file.model}
+        return HeadScores(
+            geometry, values, _method(file), extra=extra, config=file.config, provenance=made
+        )
     if file.format in _OWN:
         return HeadSet(geometry, heads)
     if file.scored:
@@ -89,6 +92,8 @@ def heads_of(
 
 
 def _method(file: HeadsFile) -> str:
+    if file.format == ALIGNATT:
+        return TRANSLATION_SCORE
     return "scores of a file" if file.format in (*_OWN, "tuples") else file.format
 
 
@@ -149,6 +154,33 @@ def yaml_text(heads: Iterable[Head], model: str | None = None) -> str:
                for sign in model or "")  # fmt: skip
     named = "" if model is None else 'model_name_or_path: "' + "".join(written) + '"\n'
     return f'attn_head_set: "{listed}"\n{named}'
+
+
+def alignatt_text(scores: HeadScores, heads: Iterable[Head], threshold: float) -> str:
+    """The file that AlignAtt4LLM takes its heads from, the first of `token_alignment_heads`.
+
+    `heads` are these, best first; `threshold` is written as the paper's. A place without a head is
+    null.
+    """
+    pairs = scores.config.get("examples")
+
+    def listed(some: Iterable[Head]) -> list[dict[str, Any]]:
+        return [{"layer": head.layer, "head": head.head, "ts": scores[head], "count": pairs}
+                for head in some]  # fmt: skip
+
+    layers, width = scores.geometry.shape
+    file = {
+        "model": scores.provenance.get("model"),
+        **{theirs: scores.config.get(name) for name, theirs in ABOUT.items()},
+        "num_layers": layers,
+        "num_heads": width,
+        "paper_threshold": threshold,
+        "score_name": "paper_translation_score_argmax",
+        ALIGNMENT: listed(heads),
+        "all_heads_ranked": listed(head for head, _ in scores.ranked("score")),
+        MATRIX: [[None if np.isnan(ts) else ts for ts in row] for row in scores.values.tolist()],
+    }
+    return json.dumps(file, indent=2, ensure_ascii=False) + "\n"
 
 
 def duo_attention_text(

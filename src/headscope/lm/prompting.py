@@ -7,7 +7,14 @@ from collections.abc import Sequence
 
 from headscope.errors import InputError
 from headscope.lm.model import LanguageModel
-from headscope.lm.tokens import ChatWriter, joint_after, special_tokens, texts_of, tokenise
+from headscope.lm.tokens import (
+    ChatWriter,
+    end_of_turn,
+    joint_after,
+    special_tokens,
+    texts_of,
+    tokenise,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +87,10 @@ def encode_answers(
     prompts: Sequence[str] | str,
     answers: Sequence[str] | str,
     chat: bool | None = None,
+    ended: bool = False,
 ) -> list[Answered]:
-    """Tokenise every prompt and its answer as one string.
+    """Tokenise every prompt and its answer as one string, `ended` by the token that ends a turn or,
+    without a chat template, a text.
 
     A prompt that ends in white space is followed by the answer directly, any other by one space;
     with a chat template the template decides, where it says what it puts before an answer, and no
@@ -94,7 +103,7 @@ def encode_answers(
         raise InputError(f"{len(prompts)} prompts and {len(answers)} answers; give one for each.")
     writer = chat_writer(lm, chat)
     joint = None if writer is None else writer.joint
-    rows = []
+    rows, last = [], ending(lm, writer is not None) if ended else ()
     for number, (prompt, answer) in enumerate(
         zip(wrap_prompts(lm, prompts, chat), answers, strict=True), 1
     ):
@@ -104,6 +113,7 @@ def encode_answers(
         between = joint_after(prompt) if joint is None else joint
         start = len(prompt) + len(between) + len(answer) - len(answer.lstrip())
         row = encode_answer(lm, prompt + between + answer, start, writer is None)
+        row = dataclasses.replace(row, ids=(*row.ids, *last))
         if row.start < 1:
             raise InputError(
                 f"answer{which} begins with the first token, which no token predicts; give a "
@@ -116,6 +126,18 @@ def encode_answers(
             )
         rows.append(row)
     return rows
+
+
+def ending(lm: LanguageModel, chat: bool) -> tuple[int]:
+    """The token that ends an answer; `InputError` where the tokenizer has none."""
+    token = end_of_turn(lm.tokenizer) if chat else lm.tokenizer.eos_token_id
+    if token is None:
+        of = "turn" if chat else "text"
+        raise InputError(
+            f"the tokenizer of {lm.name!r} names no token that ends a {of}; leave --answer-end out"
+        )
+    lm.known([token])
+    return (token,)
 
 
 def encode_answer(lm: LanguageModel, text: str, answer: int, special: bool) -> Answered:

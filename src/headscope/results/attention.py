@@ -42,11 +42,15 @@ class AttendedTask(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionDetails(Record):
-    """The tasks of `verify attention`; `draws` random masks of each kind were requested."""
+    """The tasks of `verify attention`; `draws` random masks of each kind were requested.
+
+    `pooled`: shares are those of attention summed over heads.
+    """
 
     tasks: Mapping[str, AttendedTask]
     draws: int
     baseline_check: BaselineCheck
+    pooled: bool | None = entry(absent=True)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,11 @@ from headscope import options
 from headscope.compare.artifacts import GEOMETRY, Artifact, read_artifacts
 from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, GroupedGeometry, Head
+from headscope.heads.files import ALIGNATT
 from headscope.heads.published import (
     DUO_ATTENTION,
     Format,
+    alignatt_text,
     csv_text,
     duo_attention_text,
     json_text,
@@ -22,11 +24,15 @@ from headscope.heads.published import (
     yaml_text,
 )
 from headscope.heads.resolve import place_of
+from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.heads.store import write_bytes
 from headscope.runs import Result, Signature, entry
 from headscope.settings import Option, Settings
 from headscope.shown.words import count
 from headscope.studies.study import Study
+
+#: Above it a head aligns tokens (Token Alignment Heads, section 3).
+THRESHOLD = 0.1
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,8 @@ class WriteHeads(Settings):
         Format,
         Option(
             "csv, json: layer, head and score; retrieval: scores as LAYER-HEAD; yaml: the heads as "
-            "attn_head_set; duo-attention: layers by key-value heads, 1 for full attention, else 0."
+            "attn_head_set; duo-attention: layers by key-value heads, 1 for full attention, else "
+            "0; alignatt: translation scores, and as token_alignment_heads those above 0.1."
         ),
     ] = "csv"
     k: Annotated[
@@ -95,6 +102,8 @@ def write_heads(config: WriteHeads, out: Path) -> WrittenHeads:
     made: dict[str, Any]
     if config.to == DUO_ATTENTION:
         text, made = _full_attention(artifact, config)
+    elif config.to == ALIGNATT:
+        text, made = _alignment(artifact, config)
     else:
         text, made = _listed(artifact, config)
     content = text.encode()
@@ -139,6 +148,25 @@ def _listed(artifact: Artifact, config: WriteHeads) -> tuple[str, dict[str, Any]
     else:
         text = csv_text(rows) if to == "csv" else json_text(rows)
     return text, {"heads": len(heads), "scored": scored}
+
+
+def _alignment(artifact: Artifact, config: WriteHeads) -> tuple[str, dict[str, Any]]:
+    """The file of translation scores, with its heads: the top, the set, or those above 0.1."""
+    scores = artifact.scores
+    if scores is None or scores.method != TRANSLATION_SCORE:
+        raise InputError(
+            f"{artifact.place}: holds no translation scores, which this format is of; name a run "
+            "of find translation-score"
+        )
+    if config.k is not None or artifact.heads is not None:
+        heads = list(artifact.top(config.k, rank=config.rank))
+    else:
+        heads = [head for head, score in scores.ranked(config.rank) if score > THRESHOLD]
+    if not heads:
+        raise InputError(
+            f"{artifact.place}: no head scores above {THRESHOLD}; name how many are written by --k"
+        )
+    return alignatt_text(scores, heads, THRESHOLD), {"heads": len(heads), "scored": True}
 
 
 def _full_attention(artifact: Artifact, config: WriteHeads) -> tuple[str, dict[str, Any]]:

@@ -20,7 +20,7 @@ from headscope.data.split import (
     text_digests,
 )
 from headscope.errors import InputError, naming, nearest
-from headscope.settings import UNSIGNED, Option, Settings
+from headscope.settings import GIVEN, UNSIGNED, Option, Settings
 from headscope.studies.models import POCKET
 from headscope.studies.named_data import split_named
 
@@ -55,6 +55,7 @@ class PairsChoice(Settings):
     source_column: options.SourceColumn = "source"
     target_column: options.TargetColumn = "target"
     links_column: options.LinksColumn = None
+    min_confidence: options.MinConfidence = field(default=None, metadata=GIVEN)
     split: options.Split = None
     limit: options.Limit = None
     shots: options.Shots = 0
@@ -139,6 +140,7 @@ def _read_all(
             choice.links_column,
             choice.split,
             most,
+            choice.min_confidence,
         )
         direction = direction_of(source)
         directions[f"{direction.source}-{direction.target}"] = read_pairs(source)

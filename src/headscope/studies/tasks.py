@@ -77,6 +77,13 @@ class TaskChoice(Settings):
     answer_only: options.AnswerOnly = field(default=None, metadata=GIVEN)
     shots: options.Shots = 0
     held_out: options.HeldOut = 100
+    hold_out_last: Annotated[
+        bool | None, Option("Hold out the last examples, not those that a hash of the input draws.")
+    ] = field(default=None, metadata=GIVEN)
+    answer_end: Annotated[
+        bool | None,
+        Option("Count the token that ends an answer as part of it, in training and in losses."),
+    ] = field(default=None, metadata=GIVEN)
     limit: options.Limit = None
     language: options.OutputLanguage = None
     input_column: options.InputColumn = "input"
@@ -198,7 +205,7 @@ def _task(choice: TaskChoice, name: str, model: str, seed: int) -> TaskSides:
         output_column=choice.output_column,
         limit=choice.limit,
     )
-    return _sides(dataclasses.replace(task, chat=_chat(choice, model)), choice.held_out, seed)
+    return _sides(dataclasses.replace(task, chat=_chat(choice, model)), choice, seed)
 
 
 def _place(choice: TaskChoice, name: str, model: str) -> Path | None:
@@ -257,6 +264,8 @@ def _asked(choice: TaskChoice, task: Task) -> Task:
         changes["chat"] = choice.chat
     if choice.answer_only:
         changes["answer_only"] = True
+    if choice.answer_end:
+        changes["answer_end"] = True
     return dataclasses.replace(task, **changes)
 
 
@@ -278,7 +287,7 @@ def _directions(choice: TaskChoice, model: str, seed: int) -> list[TaskSides]:
                 translation_task(
                     direction, choice.instruction, _bare(choice, model), chat=_chat(choice, model)
                 ),
-                choice.held_out,
+                choice,
                 seed,
             )
             for direction in read_directions(pairs, model, "dev", seed=seed).values()
@@ -302,13 +311,13 @@ def _task_folder(choice: TaskChoice, data: str) -> bool:
     return bool(choice.task) and not choice.pair and Path(data).is_dir()
 
 
-def _sides(task: Task, held_out: int, seed: int) -> TaskSides:
+def _sides(task: Task, choice: TaskChoice, seed: int) -> TaskSides:
+    task = dataclasses.replace(task, answer_end=bool(choice.answer_end))
     inputs = {sentence_digest(example.input) for example in task.examples}
-    if len(inputs) <= held_out:
+    if len(inputs) <= choice.held_out:
         return TaskSides(None, task)
-    train, test = (
-        dataclasses.replace(task, examples=part) for part in split_task(task, held_out, seed)
-    )
+    parts = split_task(task, choice.held_out, seed, last=bool(choice.hold_out_last))
+    train, test = (dataclasses.replace(task, examples=part) for part in parts)
     return _apart(TaskSides(train, test), [test])
 
 

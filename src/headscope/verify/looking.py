@@ -190,18 +190,26 @@ STATISTICS = {
 
 
 def numbers_of(
-    share: Floats, mass: Floats, uniform: Sequence[float], kept: NDArray[np.bool_]
+    share: Floats,
+    mass: Floats,
+    uniform: Sequence[float],
+    kept: NDArray[np.bool_],
+    pooled: bool = False,
 ) -> dict[str, NDArray[np.float64] | None]:
     """The numbers of every sample by statistic, (n, 2): means over heads, and whether defined.
 
     `share` (n, L, W) is that of `target_shares`, `mass` (n, L, W) attention on all candidates,
     `uniform` for each sample the share of even attention, and `kept`, bool (L, W), the heads in the
-    mask. None where no sample has such a head.
+    mask. `pooled`: the share of several heads is that of their summed attention, not the mean of
+    their shares. None where no sample has such a head.
     """
     share, mass = share.astype(np.float64), mass.astype(np.float64)
     there = ~np.isnan(mass[0])
     members = {"all": there, "in": there & kept, "out": there & ~kept}
-    shares = {group: mean_of_defined(share[:, heads], axis=1) for group, heads in members.items()}
+    shares = {
+        group: shares_of(share[:, heads], mass[:, heads] if pooled else None)
+        for group, heads in members.items()
+    }
     even = np.asarray(uniform, dtype=np.float64)
     values = {
         **{f"share_{group}": own for group, own in shares.items()},
@@ -223,24 +231,45 @@ def numbers_of(
     }
 
 
+def shares_of(share: Floats, mass: Floats | None = None) -> NDArray[np.float64]:
+    """The share of several heads in each sample, (n,), of those of each, (n, heads), NaN left out:
+    their mean, or that of their summed attention, of which each has `mass`."""
+    if mass is None:
+        return mean_of_defined(share, axis=1)
+    with np.errstate(invalid="ignore"):
+        pooled: NDArray[np.float64] = (np.nan_to_num(share) * mass).sum(axis=1) / mass.sum(axis=1)
+    return pooled
+
+
 def beside_random_sets(
-    share: Floats, kept: NDArray[np.bool_], there: NDArray[np.bool_], seed: int = 0
+    share: Floats,
+    kept: NDArray[np.bool_],
+    there: NDArray[np.bool_],
+    seed: int = 0,
+    mass: Floats | None = None,
 ) -> RandomSets:
     """The mean share of the kept heads beside random sets of as many of the heads of the model.
 
-    `share` (n, L, W) as in `numbers_of`, `there`, bool (L, W), the heads of the model. p is
-    two-sided: that such a set lies as far from their mean as the mask's heads do.
+    `share` (n, L, W) as in `numbers_of`, and `mass` where it is `pooled`; `there`, bool (L, W), the
+    heads of the model. p is two-sided: that such a set lies as far from their mean as the mask's
+    heads do.
     """
-    means = mean_of_defined(share[:, there].astype(np.float64).T, axis=1)
+    of_heads = share[:, there].astype(np.float64)
+    means = mean_of_defined(of_heads.T, axis=1)
     defined = np.flatnonzero(~np.isnan(means))
     inside = kept[there][defined]
     if not inside.any():
         return RandomSets()
-    own, size = float(means[defined][inside].mean()), int(inside.sum())
+
+    def of(heads: NDArray[np.intp]) -> float:
+        if mass is None:
+            return float(means[heads].mean())
+        weights = mass[:, there].astype(np.float64)[:, heads]
+        return float(mean_of_defined(shares_of(of_heads[:, heads], weights)))
+
+    own, size = of(defined[inside]), int(inside.sum())
     random = np.random.default_rng([seed, len(defined)])
-    drawn = np.array(
-        [means[random.choice(defined, size, replace=False)].mean() for _ in range(SETS)]
-    )
+    drawn = np.array([of(random.choice(defined, size, replace=False)) for _ in range(SETS)])
     middle = float(drawn.mean())
     # Equal sums may differ in their last bits: a tie counts as at least as far.
     as_far = np.abs(drawn - middle) >= abs(own - middle) - 1e-12

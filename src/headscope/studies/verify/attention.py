@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from headscope.results.attention import (
 )
 from headscope.results.states import KeptHeads
 from headscope.runs import Run, decode, encode
-from headscope.settings import UNSIGNED
+from headscope.settings import GIVEN, UNSIGNED, Option
 from headscope.shown.blocks import (
     Cell,
     Forest,
@@ -91,6 +91,10 @@ class VerifyAttention(MasksOnTasks):
     """
 
     controls: options.MaskControls = ("shuffled",)
+    pooled: Annotated[
+        bool | None,
+        Option("Add attention up over heads before its share is taken, not each head's share."),
+    ] = field(default=None, metadata=GIVEN)
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
 
 
@@ -130,7 +134,7 @@ def verify_attention(
         heads = {name: mask.kept.mask() for name, mask in masks.items()}
         numbers = {
             name: {
-                each: numbers_of(share, mass, even, heads[name])
+                each: numbers_of(share, mass, even, heads[name], bool(config.pooled))
                 for each, (share, mass, even) in own.items()
             }
             for name, own in kept.items()
@@ -141,7 +145,11 @@ def verify_attention(
         random = {
             name: {
                 ids_in(evidence, own)[each]: beside_random_sets(
-                    share, heads[name], ~np.isnan(mass[0]), config.seed
+                    share,
+                    heads[name],
+                    ~np.isnan(mass[0]),
+                    config.seed,
+                    mass if config.pooled else None,
                 )
                 for each, (share, mass, _) in own.items()
                 if each.draw is None
@@ -163,6 +171,7 @@ def verify_attention(
             },
             draws=config.draws,
             baseline_check=works["baseline_check"],
+            pooled=config.pooled,
         )
         result = AttentionResult(
             baseline_works=works["baseline_works"], evidence=evidence, details=details
@@ -265,7 +274,13 @@ def _show(result: AttentionResult, run: Path) -> Shown:
             Section("Values and tests", [_random(result), *shares, tested]),
             method_section(
                 "Share of the attention on the candidates that goes to the right word, from the "
-                "last input token: exact weights, mean over heads and examples. Even attention: "
+                "last input token: exact weights, "
+                + (
+                    "added up over heads, mean over "
+                    if result.details.pooled
+                    else "mean over heads and "
+                )
+                + "examples. Even attention: "
                 "the share of tokens that are the right word's. Random sets: as many heads, drawn "
                 "from all, of the same model; p, two-sided: how often they lie as far from their "
                 "mean. Random masks (shuffled) "

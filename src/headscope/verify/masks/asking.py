@@ -197,7 +197,7 @@ def rows_of(lm: LanguageModel, question: Asked, instructed: bool = False) -> lis
     rows = []
     for example, text in zip(task.examples, question.prompts(instructed), strict=True):
         try:
-            rows += encode_answers(lm, [text], [example.output], task.chat)
+            rows += encode_answers(lm, [text], [example.output], task.chat, task.answer_end)
         except InputError as error:
             raise InputError(
                 f"{task.path}, example {example.id} (line {example.line}): {error}"

@@ -1,0 +1,204 @@
+"""The claims of the papers on chat models of 0.5 and 1.5 billion parameters, step by step.
+
+    python bench/replication.py FOLDER --models DIR --xl-wa DIR --iwslt DIR --ntrex DIR \\
+        --alignatt DIR --out bench/results/replication.json
+
+DIR of --models holds qwen-0.5b.gguf and qwen-1.5b.gguf. Every step is one command of the package in
+a process and a run folder of its own, as in `real_models.py`: what is finished is not run again,
+what was killed goes on. --list tells the steps and their hours, --only names some, --quick takes a
+few sentences of everything.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as parquet
+from machine import machine, tell
+from real_models import Step, run, text_lines, tsv_rows, turned_pairs, write_pairs
+
+from headscope.data.words import is_unspaced
+
+#: Directions whose words people linked, and those that a statistical aligner linked.
+GOLD = ("en-es", "es-en", "en-ru")
+ALIGNED = ("en-de", "de-en", "en-zh", "zh-en")
+#: NTREX files by language code.
+LANGUAGES = {"en": "eng-US", "zh": "zho-CN", "es": "spa", "de": "deu", "ru": "rus"}
+#: Units of a talk's sentence at least, pairs of a direction to find and to test on, and sentences
+#: of a document.
+SHORTEST, FIND, TEST, SENTENCES = 6, 300, 200, 4
+#: Ways in which a share of heads can be counted, on the same sentences.
+WAYS = {
+    "eflomal": "--aligner eflomal",
+    "no-chat": "--no-chat",
+    "bare": '--no-chat --template "{source}\\n"',
+    "wordy": '--template "Please translate the following text into {target_language}, and write '
+    'nothing else.\\n\\n{source}"',
+    "read": "--query read",
+    "source": "--scope source",
+    "unlike": "--skip-identical",
+    "greedy": "--decode greedy",
+}
+
+
+@dataclass(frozen=True)
+class Timed:
+    """A step and the hours that it takes on two cores, reckoned."""
+
+    step: Step
+    hours: float
+
+
+def steps(quick: bool) -> Iterator[Timed]:
+    """All steps in the order in which they need each other; the small model first."""
+    few = 10 if quick else None
+    for size, slower in (("0.5b", 1), ("1.5b", 3)):
+        yield from _alignment_heads(size, slower, few)
+    yield from _languages(few)
+
+
+def _alignment_heads(size: str, slower: int, few: int | None) -> Iterator[Timed]:
+    model, small = f"qwen-{size}", size == "0.5b"
+
+    def step(name: str, arguments: str, hours: float) -> Timed:
+        dtype = "" if small else " --dtype bfloat16"
+        return Timed(Step(f"{size}-{name}", model, arguments + dtype), hours * slower)
+
+    def score(name: str, pair: str, data: str, more: str = "", limit: int = 200) -> Timed:
+        words = f"find translation-score --pair {pair} --data {data} --limit {few or limit} {more}"
+        return step(name, words, 0.08 * limit / 200)
+
+    for pair in (*GOLD, *ALIGNED):
+        yield score(f"ts-{pair}", pair, f"{{data}}/{pair}.find.tsv")
+    if small:
+        for way, more in WAYS.items():
+            limit = 60 if way == "greedy" else 200
+            yield score(f"ts-{way}", "en-es", "{data}/en-es.find.tsv", more, limit)
+        for pair in ("en-de", "en-zh"):
+            published = f"{{data}}/word_alignments_{pair}.json"
+            yield score(f"ts-llm-{pair}", pair, published)
+            yield score(f"ts-sure-{pair}", pair, published, "--min-confidence 0.9")
+            yield score(f"ts-same-{pair}", pair, published, "--aligner eflomal")
+    runs = " ".join(f"{{runs}}/{size}-ts-{pair}" for pair in (*GOLD, *ALIGNED))
+    yield Timed(Step(f"{size}-overlap", "", f"compare overlap {runs} --k 20"), 0)
+    test = f"--heads {{runs}}/{size}-ts-en-es --pair en-es --data {{data}}/en-es.test.tsv"
+    removal = f"verify removal {test}"
+    for k, draws in ((20, 99), (5, 19), (10, 19), (40, 19), (60, 19)):
+        if small or k == 20:
+            draws = 3 if few else draws if small else 39
+            loss = f"--measure loss --limit {few or 25} --draws {draws} --k {k}"
+            yield step(f"loss-k{k}", f"{removal} {loss}", 0.012 * draws)
+    for k in (5, 20, 60) if small else (20,):
+        text = f"--limit {few or 30} --draws {2 if few else 9} --k {k}"
+        yield step(f"text-k{k}", f"{removal} {text}", 0.3)
+
+
+def _languages(few: int | None) -> Iterator[Timed]:
+    def step(name: str, arguments: str, hours: float) -> Timed:
+        return Timed(Step(f"0.5b-{name}", "qwen-0.5b", arguments), hours)
+
+    documents, held_out = (
+        " ".join(f"--data {code}={{data}}/{code}.{part}.txt" for code in LANGUAGES)
+        for part in ("find", "test")
+    )
+    yield step("lahis", f"find lahis {documents} --limit {few or 100}", 0.3)
+    heads = "--heads {runs}/0.5b-lahis"
+    limit, draws = few or 20, 2 if few else 19
+    yield step(
+        "perplexity", f"verify perplexity {heads} {held_out} --limit {limit} --draws {draws}", 0.8
+    )
+    yield step("transfer", f"verify transfer {heads} --limit {few or 4} --draws {draws}", 0.3)
+
+
+def make_data(to: Path, given: argparse.Namespace) -> None:
+    """Sentence pairs and documents in the forms that commands read."""
+    to.mkdir(parents=True, exist_ok=True)
+    for pair in GOLD:
+        name = pair if pair.startswith("en") else "-".join(pair.split("-")[::-1])
+        for split, part in (("train", "find"), ("test", "test")):
+            rows = list(tsv_rows(given.xl_wa / f"{name}.{split}.tsv"))
+            rows = turned_pairs(rows) if pair != name else rows
+            write_pairs(to / f"{pair}.{part}.tsv", rows)
+    for pair in ("en-de", "en-zh"):
+        source, target = pair.split("-")
+        talks = parquet.read_table(given.iwslt / f"{pair}-test.parquet").column("translation")
+        rows = [
+            [row[source], row[target]]
+            for row in talks.to_pylist()
+            if len(row[source].split()) >= SHORTEST and units(row[target]) >= SHORTEST
+        ]
+        for direction, order in ((pair, 1), ("-".join(pair.split("-")[::-1]), -1)):
+            whole, linked = to / f"{direction}.all.tsv", to / f"{direction}.linked.tsv"
+            write_pairs(whole, (row[::order] for row in rows))
+            align = ["align", "--data", str(whole), "--pair", direction, "--out", str(linked)]
+            subprocess.run([sys.executable, "-m", "headscope", *align], check=True)
+            names, *made = tsv_rows(linked)
+            write_pairs(to / f"{direction}.find.tsv", made[:FIND], names)
+            write_pairs(to / f"{direction}.test.tsv", made[FIND : FIND + TEST], names)
+        published = f"word_alignments_{pair}.json"
+        (to / published).write_bytes((given.alignatt / published).read_bytes())
+    ids = [row[-1] for row in tsv_rows(given.ntrex / "DOCUMENT_IDS.tsv")]
+    for code, file in LANGUAGES.items():
+        sentences = text_lines(given.ntrex / f"{file}.txt")
+        documents: list[str] = []
+        for _, some in itertools.groupby(zip(ids, sentences, strict=True), lambda row: row[0]):
+            texts = [sentence for _, sentence in some]
+            documents += [
+                " ".join(texts[at : at + SENTENCES]) for at in range(0, len(texts), SENTENCES)
+            ]
+        for part, chosen in (("find", documents[::2]), ("test", documents[1::2])):
+            (to / f"{code}.{part}.txt").write_text("\n".join(chosen) + "\n", "utf-8")
+    (to / "done").touch()
+
+
+def units(text: str) -> int:
+    """Words, or in scripts without spaces characters."""
+    return max(len(text.split()), sum(map(is_unspaced, text)))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path)
+    for name in ("models", "xl-wa", "iwslt", "ntrex", "alignatt"):
+        parser.add_argument(f"--{name}", type=Path, required=True)
+    parser.add_argument("--only", nargs="*", default=[], help="names of steps, or beginnings")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    chosen = [
+        timed
+        for timed in steps(given.quick)
+        if not given.only or timed.step.name.startswith(tuple(given.only))
+    ]
+    runs = given.folder / ("quick" if given.quick else "runs")
+    due = [timed for timed in chosen if not (runs / f"{timed.step.name}.cost.json").exists()]
+    for timed in due:
+        print(f"{timed.hours:5.2f} h  {timed.step.name}", file=sys.stderr)
+    print(f"{sum(timed.hours for timed in due):5.2f} h  in all, reckoned", file=sys.stderr)
+    if given.list:
+        return
+    runs.mkdir(parents=True, exist_ok=True)
+    data = given.folder / "data"
+    if not (data / "done").exists():
+        make_data(data, given)
+    result: dict[str, Any] = {"command": "bench/replication.py", "machine": machine("cpu")}
+    result["steps"] = {
+        timed.step.name: run(timed.step, given.models, data, runs, given.folder, "float32")
+        for timed in chosen
+    }
+    if given.out is not None and given.out.exists():
+        result["steps"] = json.loads(given.out.read_text())["steps"] | result["steps"]
+    tell(result, given.out)
+
+
+if __name__ == "__main__":
+    main()
