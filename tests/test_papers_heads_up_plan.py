@@ -16,6 +16,7 @@ from heads_up_helpers import (
     settings_of,
 )
 from headscope.errors import InputError
+from headscope.papers.heads_up.cells import place_of
 from headscope.papers.heads_up.masks import TABLE_8
 from headscope.papers.heads_up.paper import PAPER
 from headscope.papers.heads_up.prompts import place_of_order
@@ -135,13 +136,34 @@ def test_directions_are_asked_for_in_the_paper_s_words(llama: Setting, tmp_path:
     (way, *_) = directions(with_pairs(llama, f"en-zh={file}"))
     (read,) = read_tasks(way.choice, LLAMA).values()
     (instructed,) = asked(read.test).prompts(instructed=True)
+    assert instructed == "Hello.\n\nTranslate into Chinese:"
+    assert way.choice.answer_end and way.choice.hold_out_last and read.test.answer_end
+    own = replace(llama, steering=Steering(protocol="own"))
+    (way, *_) = directions(with_pairs(own, f"en-zh={file}"))
+    (read,) = read_tasks(way.choice, LLAMA).values()
+    (instructed,) = asked(read.test).prompts(instructed=True)
     assert instructed.startswith("Translate into Chinese:") and "Hello." in instructed
+    assert way.choice.answer_end is way.choice.hold_out_last is None
     steered = replace(llama, steering=Steering(instruction="Say in {target}: {input}"))
     (way, *_) = directions(with_pairs(steered, f"en-zh={file}"))
     (read,) = read_tasks(way.choice, LLAMA).values()
     assert [*asked(read.test).prompts(instructed=True)] == ["Say in Chinese: Hello."]
     # The bundled model keeps the prompt that it was trained on.
     assert {one.choice.instruction for one in directions(pocket_setting(tmp_path))} == {None}
+
+
+def test_the_published_protocol_is_followed_unless_it_is_the_bundled_model(
+    llama: Setting, tmp_path: Path
+) -> None:
+    bundled = pocket_setting(tmp_path)
+    own = replace(llama, steering=Steering(protocol="own"))
+    for setting, theirs in ((llama, True), (own, False), (bundled, False)):
+        for command in ("verify families", "verify mask", "verify scaling", "compare states"):
+            made = settings_of(setting, command)
+            assert made, command
+            assert {one.model.system for one in made.values()} == {"none" if theirs else None}
+        said = place_of(setting, "Table 1", "XNLI").reference.why
+        assert ("our protocol" in said) is not theirs
 
 
 def test_the_walk_of_english_to_chinese_is_over_the_paper_s_sentence(llama: Setting) -> None:

@@ -53,7 +53,7 @@ def uses_chat(lm: LanguageModel, chat: bool | None = None, wording: str = "") ->
         used = not written_out and not any(
             token in wording for token in special_tokens(lm.tokenizer).values()
         )
-    if lm.system is not None and not used:
+    if lm.system and not used:  # without a template there is no message to leave out
         raise InputError(
             "--system is for the chat template, and these prompts do not go through one; leave "
             "--system out, or add --chat where the tokenizer has a template"

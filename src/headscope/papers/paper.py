@@ -106,6 +106,13 @@ class Steering(Settings):
     chat: options.Chat = None
     instruction: Instruction = None
     steps: Annotated[int | None, Option("Steps of the training of a mask.", min=1)] = None
+    protocol: Annotated[
+        Literal["published", "own"] | None,
+        Option(
+            "As the paper's public code asks and counts, or as headscope does by itself; without "
+            "it published, but own for pocket."
+        ),
+    ] = None
     decode: Annotated[
         options.DecodeName | None,
         Option("Score the reference, or the model's own translation."),
@@ -166,6 +173,12 @@ class Setting:
     def pocket(self) -> bool:
         """Whether it is the bundled model, which brings data for everything."""
         return self.model.model == POCKET
+
+    @property
+    def as_published(self) -> bool:
+        """Whether prompts, labels and held-out examples are those of the paper's public code."""
+        chosen = self.steering.protocol
+        return chosen == "published" or (chosen is None and not self.pocket)
 
     @property
     def linker(self) -> LlmAligner | None:

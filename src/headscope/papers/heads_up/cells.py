@@ -85,6 +85,7 @@ def place_of(
         shown = [task for task in word_tasks(setting) if setting.pocket or task.name in names]
         strange = [task.name for task in shown if not _of_paper(task)]
         differs += [f"other examples of {enumeration(strange)}"] if strange else []
+    differs += [] if setting.as_published else ["our protocol"]
     differs += decided(setting)
     return Place(NAME, table, reference(NAME, table, model, default=main, differs=differs))
 

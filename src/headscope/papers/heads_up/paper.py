@@ -213,6 +213,6 @@ PAPER = Paper(
     ),
     experiments=EXPERIMENTS,
     answer=answering(EXPERIMENTS),
-    steered=frozenset(("limit", "draws", "shots", "chat", "instruction", "steps")),
+    steered=frozenset(("limit", "draws", "shots", "chat", "instruction", "steps", "protocol")),
     notes=_notes,
 )

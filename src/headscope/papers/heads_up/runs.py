@@ -239,7 +239,7 @@ def _on_mask(
 
     def settings(setting: Setting) -> Any:
         masks = (str(setting.at(mask)),)
-        return kind(masks, task.choice, setting.model, draws, seed=setting.seed)
+        return kind(masks, task.choice, _model(setting), draws, seed=setting.seed)
 
     return study_step(study, settings, name, title, work, (mask,), not task.default)
 
@@ -261,7 +261,7 @@ class Families:
         return VerifyFamilies(
             masks,
             replace(self.tasks[0].choice, pair=pairs, data=data),
-            setting.model,
+            _model(setting),
             draws_of(setting, text=False),
             seed=setting.seed,
             asking=Asking(batch_tokens=setting.batch_tokens),
@@ -302,7 +302,8 @@ def families_of(setting: Setting) -> tuple[Families, ...]:
 def attention_step(setting: Setting, task: Task) -> Step:
     """Attention on the right one of several words, under a task's mask."""
     draws = setting.steering.draws or _ATTENTION_DRAWS
-    own = partial(VerifyAttention, batch_tokens=setting.batch_tokens)
+    pooled = True if setting.as_published else None
+    own = partial(VerifyAttention, pooled=pooled, batch_tokens=setting.batch_tokens)
     work = evaluation_work(setting, task, 4 + draws, 2, write=False)
     name, title = f"attention-{task.name}", f"attention on the right word, {task.name}"
     return _on_mask(setting, "verify attention", own, task, draws, name, title, work)
@@ -347,7 +348,7 @@ def states_steps(setting: Setting, task: Task) -> tuple[Step, ...]:
     def settings(setting: Setting) -> CompareStates:
         return CompareStates(
             str(setting.at(mask.name)),
-            setting.model,
+            _model(setting),
             of_printed(task).choice if printed else task.choice,
             "3" if printed else None,  # by its line
             draws=draws,
@@ -379,7 +380,7 @@ def order_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
     def settings(setting: Setting) -> OneByOne:
         return OneByOne(
             str(setting.at(mask.name)),
-            model=setting.model,
+            model=_model(setting),
             order=order,
             reorder=removed,
             steps=removed if order == "pass" else None,
@@ -426,6 +427,9 @@ def evaluation_work(
     return work + written(rows, prompt, answer, batch, size.tested, steps=most)
 
 
-def _model(setting: Setting, other: str | None) -> ModelChoice:
-    """The setting's model, or another one, loaded likewise."""
-    return setting.model if other is None else replace(setting.model, model=other, revision=None)
+def _model(setting: Setting, other: str | None = None) -> ModelChoice:
+    """The setting's model, or another one, loaded likewise; as published without a system turn."""
+    model = setting.model
+    if setting.as_published and model.system is None:
+        model = replace(model, system="none")
+    return model if other is None else replace(model, model=other, revision=None)

@@ -32,8 +32,9 @@ TABLE_2 = (
     "conll2003_location",
     "fruit_v_animal_3",
 )
-#: Its instruction of a direction (section 3.4); how it is set before the sentence is not printed.
+#: Its instruction of a direction (section 3.4), before the sentence, and as its code sets it.
 INSTRUCTION = "Translate into {target}:\n\n{input}\n\n"
+PUBLISHED_INSTRUCTION = "{input}\n\nTranslate into {target}:"
 
 #: The bundled model's directions whose masks are trained by default. Two have the source and two
 #: the target in common with another one, one is another's reverse, and one is without English, so
@@ -109,7 +110,8 @@ def directions(setting: Setting) -> tuple[Task, ...]:
     if not places:
         return _steered(setting, _pocket_directions() if setting.pocket else ())
     own: dict[str, Task] = {}
-    instruction = None if setting.pocket else INSTRUCTION
+    instruction = PUBLISHED_INSTRUCTION if setting.as_published else INSTRUCTION
+    instruction = None if setting.pocket else instruction
     for folder in (place for place in places if _direction(place) is None):
         every = [Direction(*name.split("-")) for name in DIRECTIONS]
         if Path(folder).is_dir():
@@ -155,6 +157,8 @@ def _steered(setting: Setting, tasks: Iterable[Task]) -> tuple[Task, ...]:
     if "limit" in own and (setting.data.pairs or setting.data.tasks):
         # Of few examples half are left to train on; the pocket model's sides are apart anyway.
         changes["held_out"] = max(1, min(TaskChoice().held_out, own["limit"] // 2))
+    if setting.as_published:
+        changes |= {"answer_end": True, "hold_out_last": True}
     every = [replace(task, choice=replace(task.choice, **changes)) for task in tasks]
     shots = setting.steering.shots
     return tuple(with_shots(task, shots) if shots else task for task in every)

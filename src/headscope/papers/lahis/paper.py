@@ -204,6 +204,6 @@ PAPER = Paper(
     ),
     experiments=EXPERIMENTS,
     answer=answering(EXPERIMENTS, lambda experiment: experiment.name),
-    steered=frozenset(("limit", "draws", "k")),
+    steered=frozenset(("limit", "draws", "k", "protocol")),
     notes=findings.notes,
 )

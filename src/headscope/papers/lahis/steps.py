@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from headscope.data.files import packaged_rows
 from headscope.data.questions import QuestionTemplate
 from headscope.find.importance import Lahis
 from headscope.find.trained_gates import SoftGate
@@ -51,6 +52,8 @@ PAIRS, STOP, EPOCHS = 200, 100, 2
 #: The bundled model answers what it was trained on as well as it can; in an order of question and
 #: context that it never saw there is something to be gained.
 PROMPT = "Question: {question}\n{context}\nAnswer:"
+#: The prompts of the published code, by language.
+PUBLISHED = dict(packaged_rows("headscope.papers", "data/lahis-questions.tsv"))
 
 AnySettings = TypeVar("AnySettings")
 AnyRemoval = TypeVar("AnyRemoval", bound=LanguageRemoval)
@@ -319,7 +322,9 @@ def train_gates(code: str, setting: Setting) -> FindSoftGate:
         k=None,
         model=setting.model,
         questions=questions,
-        template=QuestionTemplate() if code else QuestionTemplate(PROMPT),
+        template=QuestionTemplate(
+            (PUBLISHED.get(code) if setting.as_published else None) if code else PROMPT
+        ),
         training=SoftGate(epochs=EPOCHS, batch_tokens=setting.batch_tokens),
         seeds=counts.seeds,
         seed=setting.seed,
