@@ -138,6 +138,7 @@ def pocket_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
                "--measure", "text", "--measure", "loss", *few, "--limit", 4)  # fmt: skip
     removal = folder / "verify-removal"
     yield made("verify failures", removal)
+    yield made("verify circuit", *pair, "--heads", scores, *few, "--limit", 4)
     write_tasks(folder / "tasks", "test", 4)
     yield made("verify tasks", "--task", folder / "tasks" / "pocket_capitals.yaml", "--task",
                folder / "tasks" / "pocket_repeat_generated.yaml", *heads,

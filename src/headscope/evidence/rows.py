@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 ORIGINAL, SELECTED = "original", "selected"
+#: Whose heads those are that are removed so that the others alone are kept.
+KEPT = "kept"
 #: The key of conditions that leave the model as it is.
 AS_IS = "as is"
 #: The part that is the plain mean over several.
@@ -102,13 +104,16 @@ class Condition:
         if self.gate == 1:
             return "as they are"
         other = gives(self.replacement)
+        if self.of == KEPT:
+            return f"kept, the others {f'replaced by {other}' if other else 'removed'}"
         if self.gate == 0:
             return f"replaced by {other}" if other else "removed"
         return f"at {self.gate:.12g} \u00d7 strength" + (f", the rest {other}" if other else "")
 
     def named(self, kind: str = SELECTED) -> str:
         """`12 selected, removed`."""
-        return ", ".join(filter(None, [self.of, f"{self.k or ''} {kind}".strip(), self.done]))
+        of = "" if self.of == KEPT else self.of
+        return ", ".join(filter(None, [of, f"{self.k or ''} {kind}".strip(), self.done]))
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ COMMANDS = {
     "compare states": "headscope.studies.compare.states",
     "verify removal": "headscope.studies.verify.removal",
     "verify heads": "headscope.studies.verify.heads",
+    "verify circuit": "headscope.studies.verify.circuit",
     "verify tasks": "headscope.studies.verify.tasks",
     "verify attention": "headscope.studies.verify.attention",
     "verify one-by-one": "headscope.studies.verify.one_by_one",

@@ -110,8 +110,8 @@ def directions(setting: Setting) -> tuple[Task, ...]:
     if not places:
         return _steered(setting, _pocket_directions() if setting.pocket else ())
     own: dict[str, Task] = {}
-    instruction = PUBLISHED_INSTRUCTION if setting.as_published else INSTRUCTION
-    instruction = None if setting.pocket else instruction
+    theirs = PUBLISHED_INSTRUCTION if setting.as_published else INSTRUCTION
+    instruction = None if setting.pocket else theirs
     for folder in (place for place in places if _direction(place) is None):
         every = [Direction(*name.split("-")) for name in DIRECTIONS]
         if Path(folder).is_dir():

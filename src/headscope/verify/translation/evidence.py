@@ -89,7 +89,7 @@ def removal_evidence(
             own[name] = [next(rows) if has_texts(each, text_draws) else None for each in conditions]
     for part, loss in (losses or {}).items():
         own = counted.setdefault(part, {})
-        mean, micro = (list(_of_kinds(loss, over_tokens)) for over_tokens in (False, True))
+        mean, micro = (list(of_kinds(loss, over_tokens)) for over_tokens in (False, True))
         own |= {name: micro if name.endswith("_micro") else mean for name in LOSSES}
     apart = mixed(texts.bleu_tokenizers) if texts else {}
     return evidence(
@@ -116,7 +116,7 @@ def mixed(tokenizers: Mapping[str, str]) -> dict[str, str]:
     return {"bleu": f"directions are cut by {', '.join(names)}, so their BLEU has no mean"}
 
 
-def _of_kinds(losses: ReferenceLosses, over_tokens: bool) -> Floats:
+def of_kinds(losses: ReferenceLosses, over_tokens: bool) -> Floats:
     """(C, S, 8): of all tokens and of each kind NLL and its weight: whether there is one, or,
     `over_tokens`, the number of tokens."""
     tokens = np.concatenate([losses.tokens.sum(axis=1, keepdims=True), losses.tokens], axis=1)

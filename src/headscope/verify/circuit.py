@@ -1,0 +1,201 @@
+"""Circuits: the best heads of a ranking alone, and what the model still does with the others
+replaced.
+
+Faithfulness is (m(C) - m(0)) / (m(M) - m(0)) of a measure m with the heads C kept, none, and all
+(M). Its area over the shares of heads kept (CPR), and the area between it and 1 (CMD), are those of
+MIB (Mueller et al. 2025, arXiv 2504.13151, section 4): trapezoids over the shares 0.1 % to 100 %.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.errors import InputError
+from headscope.estimates import Floats
+from headscope.evidence.rows import KEPT, SELECTED, Condition, Evidence, Statistic
+from headscope.evidence.table import evidence
+from headscope.heads import Amount, Geometry, Head, count_of
+from headscope.measure.intervals import FromStatistics
+from headscope.measure.statistics import counted_mean
+
+#: The shares of heads that MIB keeps.
+SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
+#: The model without any head, and a ranking at all sizes together.
+NOTHING, CURVE = "nothing", "curve"
+#: How a random ranking is drawn: any heads in any order, or heads of the same layers in a row.
+WAYS = ("random", "same layers")
+FAITHFULNESS, CPR, CMD = "faithfulness", "cpr", "cmd"
+
+
+class Size(NamedTuple):
+    """So many heads are kept, at this place of the axis."""
+
+    share: float
+    k: int
+
+
+def sizes_of(named: Sequence[Amount], geometry: Geometry) -> tuple[Size, ...]:
+    """The sizes in ascending order, all heads last; without names those of MIB, which rounds down.
+
+    InputError for a number of heads that the model does not have.
+    """
+    total = geometry.total
+    if not named:
+        return tuple(Size(share, int(share * total)) for share in SHARES)
+    counts = {count_of(amount, total) for amount in named} | {total}
+    return tuple(Size(k / total, k) for k in sorted(counts))
+
+
+def random_rankings(
+    ranking: Sequence[Head], geometry: Geometry, draws: int, seed: int, way: str
+) -> list[tuple[Head, ...]]:
+    """Rankings as long as `ranking`, of any heads or place by place of the same layer.
+
+    Every such ranking is equally likely, that of the selected heads too; ranking i does not depend
+    on the number of draws.
+    """
+    layers: list[list[Head]] = [[] for _ in range(geometry.layers)]
+    for head in geometry.heads():
+        layers[head.layer].append(head)
+    made = []
+    for number in range(draws):
+        stream = random.Random(f"rankings, {way} {seed} {number}")
+        if way == "random":
+            made.append(tuple(stream.sample(list(geometry.heads()), len(ranking))))
+            continue
+        left = [iter(stream.sample(own, len(own))) for own in layers]
+        made.append(tuple(next(left[head.layer]) for head in ranking))
+    return made
+
+
+def planned(
+    ranking: Sequence[Head],
+    sizes: Sequence[Size],
+    geometry: Geometry,
+    draws: int,
+    ways: Sequence[str],
+    seed: int,
+    replacement: str,
+) -> list[Condition]:
+    """The model as it is and without any head; then the selected ranking and the random ones, each
+    with its first k heads kept, and as a whole."""
+    every = tuple(geometry.heads())
+    done: dict[str, Any] = {"gate": 0.0, "replacement": replacement}
+    names = tuple(map(str, every))
+    orders: dict[tuple[str, int | None], Sequence[Head]] = {(SELECTED, None): ranking}
+    for way in ways:
+        rankings = random_rankings(ranking, geometry, draws, seed, way)
+        orders |= {(way, number): order for number, order in enumerate(rankings)}
+    conditions = [Condition(), Condition(NOTHING, of=KEPT, k=len(every), heads=names, **done)]
+    for k in sorted({size.k for size in sizes} - {0, len(every)}):
+        for (kind, draw), order in orders.items():
+            kept = set(order[:k])
+            removed = tuple(str(head) for head in every if head not in kept)
+            conditions.append(Condition(kind, of=KEPT, k=k, draw=draw, heads=removed, **done))
+    curves = (Condition(kind, of=CURVE, draw=draw, **done) for kind, draw in orders)
+    return [*conditions, *curves]
+
+
+def faithfulness(scores: Floats, without: Floats, whole: Floats) -> Floats:
+    """How much of what all heads do is left, 0 as without any and 1 as with all."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return np.asarray((scores - without) / (whole - without))
+
+
+def areas(shares: Sequence[float], values: Floats) -> tuple[Floats, Floats]:
+    """CPR and CMD of faithfulness (..., sizes) at these shares of heads."""
+    under, over = (np.trapezoid(each, shares) for each in (values, np.abs(1 - values)))
+    return np.asarray(under), np.asarray(over)
+
+
+def circuit_evidence(
+    conditions: Sequence[Condition],
+    sizes: Sequence[Size],
+    parts: Mapping[str, Sequence[NDArray[Any] | None]],
+    measure: tuple[str, Statistic],
+    seed: int = 0,
+) -> Evidence:
+    """The table of a measure, of faithfulness at every size, and of both areas.
+
+    `parts` has, of each part, the numbers of its examples under every condition, (examples,
+    features); None under curves. InputError where the model does no better than without any head.
+    """
+    name, statistic = measure
+    score: FromStatistics = statistic.score or counted_mean
+    shares = [size.share for size in sizes]
+    total = conditions[1].k
+
+    def places(curve: Condition) -> list[int]:
+        """Where the ranking of a curve is at each size."""
+        known = {
+            each.k: at
+            for at, each in enumerate(conditions)
+            if each.of == KEPT and (each.kind, each.draw) == (curve.kind, curve.draw)
+        }
+        return [{0: 1, total: 0}.get(size.k, known.get(size.k, -1)) for size in sizes]
+
+    def of(sums: NDArray[Any], parts: int) -> list[Floats]:
+        return [np.asarray(score(each)) for each in np.split(sums, parts, axis=-1)]
+
+    def at_size(sums: NDArray[Any]) -> Floats:
+        return faithfulness(*of(sums, 3))
+
+    def area(which: int) -> FromStatistics:
+        def scored(sums: NDArray[Any]) -> Floats:
+            *kept, without, whole = of(sums, len(sizes) + 2)
+            return areas(shares, np.stack([faithfulness(e, without, whole) for e in kept], -1))[
+                which
+            ]
+
+        return scored
+
+    counted: dict[str, dict[str, list[NDArray[Any] | None]]] = {}
+    curves = {at: places(each) for at, each in enumerate(conditions) if each.of == CURVE}
+    for part, numbers in parts.items():
+        whole, without = numbers[0], numbers[1]
+        assert whole is not None and without is not None
+        gain = float(score(whole.sum(axis=0)) - score(without.sum(axis=0)))
+        if statistic.sign * gain >= 0:
+            raise InputError(
+                f"{part}: {statistic.words} is no better than without any head, so no part of "
+                "the heads can keep it; use another measure, model or other examples"
+            )
+        ends = [without, whole]
+        own = counted[part] = {name: list(numbers)}
+        own[FAITHFULNESS] = [
+            np.concatenate([each, *ends], axis=1)
+            if each is not None and condition.k not in (0, total)
+            else None
+            for condition, each in zip(conditions, numbers, strict=True)
+        ]
+        own[CPR] = own[CMD] = [
+            np.concatenate([*(numbers[place] for place in curves[at]), *ends], axis=1)
+            if at in curves
+            else None
+            for at in range(len(conditions))
+        ]
+    sets = [
+        frozenset(f"{conditions[place].k} {conditions[place].key}" for place in curves[at])
+        if at in curves
+        else frozenset(condition.heads)
+        for at, condition in enumerate(conditions)
+    ]
+    return evidence(
+        conditions,
+        counted,
+        {
+            name: statistic,
+            FAITHFULNESS: Statistic("faithfulness", score=at_size),
+            CPR: Statistic("CPR, area under faithfulness", score=area(0)),
+            CMD: Statistic("CMD, area between faithfulness and 1", "lower", score=area(1)),
+        },
+        seed,
+        (FAITHFULNESS, CPR, CMD),
+        helps=lambda condition: True,
+        sets=dict.fromkeys(parts, sets),
+    )
