@@ -25,7 +25,7 @@ from headscope.papers.paper import Missing, PaperData, Setting
 from headscope.papers.plan import make_plan
 from headscope.papers.published import published
 from headscope.results.common import LanguagesOverlap, Leakage, ScoredHead, SetOverlap
-from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult, LayerCounts
+from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult
 from headscope.results.language_texts import OwnText, TextDetails, TextWithoutHeads
 from headscope.results.soft_gate import (
     GatedHead,
@@ -371,7 +371,6 @@ def language(values: tuple[float, ...], specific: tuple[int, ...]) -> LahisLangu
         heads=heads, documents=30, left_out=0, fewer_than_usual=False, tokens=900, loss=2.0,
         threshold=0.001, important=3, specific=tuple(heads[at] for at in specific),
         halves=SetOverlap(0.5, 0.08, 0.1, 0.01),
-        layers=tuple(LayerCounts(layer, 2, 1, 1) for layer in range(2)),
     )  # fmt: skip
 
 
