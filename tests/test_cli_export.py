@@ -65,15 +65,6 @@ def test_the_bundled_model_without_two_heads_is_an_ordinary_model(
     assert second["base"]["license"] == "apache-2.0"  # from the card that the first one wrote
 
 
-def test_heads_may_be_a_list_longer_than_the_name_of_a_file(
-    command: Command, loaded: None, tmp_path: Path
-) -> None:
-    named = ",".join(f"{layer}.{head}" for layer in range(6) for head in range(11))
-    assert len(named) > 255
-    said = command("use", "export", "--heads", named, "--no-prove", "--out", tmp_path / "run")
-    assert said.code == 0, said.err
-
-
 def test_an_adapter_is_written_and_compared(command: Command, model: Path, tmp_path: Path) -> None:
     pytest.importorskip("peft", reason="adapters are read by PEFT")
     said = command("use", "export", "--model", model, "--heads", "1.1,0.2,0.0", "--k", 2,
@@ -298,17 +289,6 @@ def test_rounding_to_half_of_the_bits_is_no_excuse_for_a_wrong_export(
     assert not (out / "checkpoint").exists() and not (out / "DONE.json").exists()
 
 
-def test_a_gate_that_does_no_more_than_rounding_proves_nothing(
-    command: Command, model: Path, tmp_path: Path
-) -> None:
-    run = tmp_path / "run"
-    said = command("use", "export", "--model", model, "--heads", "0.1", "--scale", 1.000001,
-                   "--out", run)  # fmt: skip
-    assert said.code == 0, said.err
-    assert command("report", run).code == 0
-    assert "This proves nothing" in (run / "report.html").read_text()
-
-
 def test_an_export_that_is_gone_is_told(command: Command, model: Path, tmp_path: Path) -> None:
     import shutil
 
@@ -421,17 +401,3 @@ def test_a_pruned_export_that_differs_is_not_named(
     said = command(*arguments, "--as", "pruned", "--out", out)
     assert said.code == 2 and "differs from the gated one by up to" in said.err
     assert not (out / "checkpoint").exists() and not (out / "DONE.json").exists()
-
-
-def test_what_cannot_be_pruned_is_one_sentence_and_leaves_nothing(
-    command: Command, model: Path, tmp_path: Path
-) -> None:
-    for heads, more, message in (
-        ("0.0,0.1,1.2", (), "layer 1 has no key-value group"),
-        ("0.0,0.1,1.2,1.3", ("--scale", 0.5), "layer 0 has no key-value group"),
-        ("0.0,0.1,1.2,1.3", ("--dequantise",), "--dequantise is for writing quantised weights"),
-    ):
-        said = command("use", "export", "--model", model, "--heads", heads, *more, "--as", "pruned",
-                       "--out", tmp_path / "run")  # fmt: skip
-        assert said.code == 2 and message in said.err and said.err.count("\n") == 1, said.err
-        assert not (tmp_path / "run").exists()

@@ -76,28 +76,3 @@ def test_bad_input_is_one_sentence(
     assert (code, said) == (2, "")
     assert message in err and len(err.splitlines()) == 1
     assert not out.exists()
-
-
-def test_a_file_that_is_no_text_is_refused(command: Command, model: Path, tmp_path: Path) -> None:
-    file = tmp_path / "prompt.bin"
-    file.write_bytes(b"cat \xff")
-    code, _, err = command(
-        "find", "key-tokens", "--model", model, "--heads", "0.0", "--word", "cat",
-        "--prompt-file", file,
-    )  # fmt: skip
-    assert code == 2 and "line 1: is not valid UTF-8" in err
-
-
-def test_a_byte_order_mark_is_no_part_of_a_prompt(
-    command: Command, model: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "prompt.txt"
-    file.write_bytes(b"\xef\xbb\xbfcat and dog\r\n")
-    said = command(
-        "find", "key-tokens", "--model", model, "--prompt-file", file, "--word", "cat",
-        "--heads", "0.0", "--draws", 0, "--max-new-tokens", 2, "--out", tmp_path / "run", "--json",
-    )  # fmt: skip
-    assert said.code == 0, said.err
-    told = json.loads(said.out)
-    own = told["details"]
-    assert own["prompt"] == "cat and dog" and own["words"][0]["spans"] == [[0, 3]]

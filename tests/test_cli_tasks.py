@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 import pytest
 
 from headscope.pocket.tasks import write_tasks
-from headscope.verify.other_tasks import library as task_library
 
 Command = Callable[..., Any]
 CHOICE, WRITTEN = "pocket_capitals", "pocket_repeat_generated"
@@ -55,50 +53,6 @@ def test_a_stopped_run_goes_on_where_it_was(
     assert first["levels"] == second["levels"] and first["tests"] == second["tests"]
     again = command(*asked(folder, out), "--limit", "2", "--json")
     assert json.loads(again.out)["levels"] == first["levels"] and len(calls) == 13
-
-
-def test_the_place_of_a_task_file_does_not_matter_and_its_content_does(
-    command: Command, folder: Path, tmp_path: Path
-) -> None:
-    moved = tmp_path / "moved"
-    shutil.copytree(folder, moved)
-    told = [
-        json.loads(command(*asked(one, tmp_path / "run"), "--limit", "1", "--json").out)
-        for one in (folder, moved)
-    ]
-    assert told[0] == told[1]  # the same run, taken as it is
-    file = moved / f"{CHOICE}.jsonl"
-    file.write_text(file.read_text(encoding="utf-8").replace("Answer:", "Reply:"))
-    done = command(*asked(moved, tmp_path / "run"), "--limit", "1", "--json")
-    assert done.code == 2 and "run" in done.err
-
-
-def test_mean_ablation_and_doses_run(command: Command, folder: Path, tmp_path: Path) -> None:
-    more = ("--limit", "2", "--ablate", "mean", "--gate", "0", "--gate", "2", "--json")
-    result = json.loads(command(*asked(folder, tmp_path / "run"), *more).out)
-    rows = [row for row in result["conditions"] if row["kind"] == "selected"]
-    assert [(row["gate"], row["replacement"]) for row in rows] == [(0.0, "mean"), (2.0, "mean")]
-    measured = {row["condition"] for row in result["levels"] if row["part"] == CHOICE}
-    assert measured == {row["id"] for row in result["conditions"]}
-
-
-def test_the_list_names_every_group(command: Command) -> None:
-    code, said, _ = command("verify", "tasks", "--list", "--json")
-    assert code == 0 and json.loads(said)["groups"] == task_library.GROUPS
-
-
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
-        ((), "no task is named"),
-        (("--task", "", "--heads", "0.0"), "no task is named"),
-        (("--task", "absent.yaml"), "no heads are given"),
-        (("--task", "absent.yaml", "--heads", "1.1"), "absent.yaml: cannot be read"),
-    ],
-)
-def test_what_is_missing_is_said(command: Command, more: tuple[str, ...], why: str) -> None:
-    code, said, err = command("verify", "tasks", *more)
-    assert (code, said) == (2, "") and why in err
 
 
 TASK = """task: own

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -128,25 +127,6 @@ def test_measuring_what_is_no_removal_run(
         assert told in err
 
 
-def test_a_list_of_heads_may_be_longer_than_a_file_name(
-    command: Command, fixed: tuple[object, ...], tmp_path: Path
-) -> None:
-    spaced = f"0.1,{' ' * 300}1.0"
-    code, _, err = command(*fixed, "--heads", spaced, "--out", tmp_path / "run")
-    # An untrained model is warned of, in one line and nothing else.
-    assert code == 0 and re.fullmatch(r"warning: the model does not do this task [^\n]*\n", err)
-    told = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert told["details"]["heads"] == ["0.1", "1.0"]
-    code, _, err = command(*fixed, "--heads", "x" * 300)
-    assert code == 2 and "names no heads" in err
-    code, _, err = command(
-        "verify", "one-by-one", *fixed[2:6], "--pair", "en-de", "--no-text", "--heads", spaced,
-        "--order", "pass", "--out", tmp_path / "one",
-    )  # fmt: skip
-    # An untrained model is warned of, in one line and nothing else.
-    assert code == 0 and re.fullmatch(r"warning: the model does not do this task [^\n]*\n", err)
-
-
 def test_a_damaged_row_is_named_whatever_reads_it(
     command: Command, fixed: tuple[object, ...], tmp_path: Path
 ) -> None:
@@ -160,12 +140,3 @@ def test_a_damaged_row_is_named_whatever_reads_it(
             code, out, err = command(*reader, run)
             assert (code, out) == (2, "") and err.count("\n") == 1, reader
             assert "outputs.jsonl, line 3: is damaged" in err, (reader, err)
-
-
-def test_languages_that_contradict_the_pocket_pair(command: Command) -> None:
-    for languages, said in (
-        (("--pair", "en-de", "--source-language", "de"), "contradicts the language de"),
-        (("--source-language", "en"), "one language alone is given"),
-    ):
-        code, _, err = command("verify", "one-by-one", "--heads", "0.0", *languages)
-        assert code == 2 and said in err

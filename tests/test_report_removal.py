@@ -14,7 +14,7 @@ from headscope.results.common import Leakage
 from headscope.results.removal import Measuring, RemovalResult, Removed, removal_of
 from headscope.runs.folder import reopen_run
 from headscope.runs.reading import result_of
-from headscope.shown.blocks import Bars, Lines, NotMeasured, Sentences, Shown, Table
+from headscope.shown.blocks import Lines, NotMeasured, Sentences, Shown
 from headscope.studies.report import write_report
 from headscope.studies.study import shown_of
 from headscope.studies.verify.removal import command
@@ -43,14 +43,6 @@ def test_what_was_not_computed_is_no_zero(tmp_path: Path) -> None:
     ]
     missing = blocks_of(shown(other(tmp_path, removed=Removed(measuring=Measuring()))), NotMeasured)
     assert {one.why for one in missing} == {"the run does not say why"}
-
-
-def test_without_random_heads_nothing_is_said_of_them(tmp_path: Path) -> None:
-    run = write_removal(tmp_path / "run", draws=0)
-    told = shown(run)
-    assert removal_of(run).verdict.startswith("cannot tell")
-    assert isinstance(told.figure, Bars) and "no p over draws" in told.uncertainty
-    assert not any("minus random" in table.title for table in blocks_of(told, Table))
 
 
 def test_the_verdict_is_that_of_both_controls(tmp_path: Path) -> None:
@@ -90,17 +82,6 @@ def test_zero_and_mean_stand_in_one_table(tmp_path: Path) -> None:
     assert all(one.outputs["selected"].endswith(" mean") for one in outputs.sentences)
 
 
-def test_an_output_in_another_example_is_named_where_it_stands(tmp_path: Path) -> None:
-    told = shown(write_removal(tmp_path / "run", kinds=("resample", "zero")))
-    assert "14 selected, replaced by output in another example" in rows_of(told, ALL)
-    assert "their output in another example" in dict(told.facts)["removed heads give"]
-    (method,) = (each.after for each in told.sections if each.title == "Method")
-    assert "under zero ablation but not under resample ablation" in " ".join(method)
-    apart = shown(write_removal(tmp_path / "apart", kinds=("mean", "resample")))
-    (method,) = (each.after for each in apart.sections if each.title == "Method")
-    assert "zero ablation" not in " ".join(method)
-
-
 def test_doses_are_there_where_there_are_several(tmp_path: Path) -> None:
     assert blocks_of(shown(write_removal(tmp_path / "one", k=(14,))), Lines) == []
     told = shown(write_removal(tmp_path / "several", k=(14,), gates=(0.0, 0.5, 2.0)))
@@ -116,16 +97,6 @@ def test_a_run_without_its_outputs_says_so(tmp_path: Path, left: str | None) -> 
     (run / "outputs.jsonl").unlink() if left is None else (run / "outputs.jsonl").write_text(left)
     missing = blocks_of(shown(run), NotMeasured, "Outputs")
     assert [one.why for one in missing] == ["outputs.jsonl of the run folder is missing or empty"]
-
-
-def test_words_without_links_are_named(tmp_path: Path) -> None:
-    run = write_removal(tmp_path / "run", sentences=3)
-    assert "are not linked." not in write_report(run).read_text("utf-8")
-    lines = (run / "links.jsonl").read_text("utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if "same layers" not in line]
-    (run / "links.jsonl").write_text("".join(kept), "utf-8")
-    named = "The words of \u201cSame layers, removed\u201d are not linked"
-    assert named in write_report(run).read_text("utf-8")
 
 
 def test_a_result_without_its_parts_is_named(tmp_path: Path) -> None:
