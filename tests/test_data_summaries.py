@@ -37,25 +37,6 @@ def test_languages_of_a_column(tmp_path: Path) -> None:
     assert len(limited.items) == 1
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (
-            {"language": "de", "text": "x", "summary": " ", "id": 1},
-            "line 2: column 'summary' is empty",
-        ),
-        (
-            {"language": "de", "text": None, "summary": "x", "id": 1},
-            "line 2: column 'text' holds nothing",
-        ),
-        ({"language": "zz9", "text": "x", "summary": "x", "id": 1}, "line 2: .*unknown language"),
-    ],
-)
-def test_a_bad_record_is_named(tmp_path: Path, row: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        read_summaries(DocumentSource(jsonl(tmp_path, [ROWS[0], row])))
-
-
 def test_an_id_is_its_own_or_the_line(tmp_path: Path) -> None:
     rows = [{name: value for name, value in row.items() if name != "id"} for row in ROWS]
     german, russian = read_summaries(DocumentSource(jsonl(tmp_path, rows)))
@@ -72,10 +53,3 @@ def test_the_only_language_asked_for_is_that_of_a_file_that_does_not_say_it(tmp_
     # A file that says its languages is believed.
     with pytest.raises(InputError, match="line 2: column 'language' says ru"):
         read_summaries(DocumentSource(jsonl(tmp_path), language="de"))
-
-
-def test_missing_columns_and_languages(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="no column 'abstract'"):
-        read_summaries(DocumentSource(jsonl(tmp_path)), "abstract")
-    with pytest.raises(InputError, match="holds no texts in fr; it has de"):
-        read_summaries(DocumentSource(jsonl(tmp_path), languages=("fr",)))

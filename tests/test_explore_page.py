@@ -171,23 +171,6 @@ def test_the_words_at_a_head_cover_neither_numbers_nor_key(browser: Any, width: 
         assert column in seen.page.locator(".shown").inner_text()
 
 
-def test_undo_keeps_a_hundred_steps(browser: Any) -> None:
-    with explorer(browser) as (seen, _):
-        steps = seen.value(
-            """() => {
-              const head = document.querySelector('.cell[data-head="5.1"]');
-              const undo = document.querySelector(".undo");
-              for (let at = 0; at < 130; at += 1) {
-                head.dispatchEvent(new MouseEvent("click", { bubbles: true }));
-              }
-              let steps = 0;
-              for (; !undo.disabled; steps += 1) undo.click();
-              return steps;
-            }"""
-        )
-        assert steps == 100
-
-
 # ---- outputs -------------------------------------------------------------------------------------
 def test_the_original_is_coloured_and_the_first_difference_marked(browser: Any) -> None:
     with explorer(browser) as (seen, _):
@@ -212,38 +195,6 @@ def test_the_original_is_coloured_and_the_first_difference_marked(browser: Any) 
         assert seen.page.locator(".place u").count() == 20
         # The heads of the control are marked on the map.
         assert seen.page.locator(".marks .drawn.line").get_attribute("d").count("M") == 5
-
-
-def test_what_is_missing_has_a_reason(browser: Any) -> None:
-    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        for event in answer(kind, body):
-            if event["event"] == "lane":
-                nothing = dict.fromkeys(("language", "copied", "chrf", "reference_logprob"))
-                event |= nothing
-            yield event
-
-    with explorer(browser, answers) as (seen, _):
-        seen.page.get_by_role("button", name="Completion").click()
-        done(seen, 2)
-        facts = seen.page.locator("[data-lane=original] dd[data-fact]").all_inner_texts()
-        assert facts == [
-            "– not identified", "– no source text", "– no reference", "– no reference",
-        ]  # fmt: skip
-
-
-def test_without_a_control_its_lane_says_why(browser: Any) -> None:
-    why = "All heads are selected, so none are left to draw."
-
-    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        for event in answer(kind, body):
-            if event["event"] == "prompt":
-                event |= {"control": None, "control_note": why}
-            if event.get("lane") != "random":
-                yield event
-
-    with explorer(browser, answers) as (seen, _):
-        press(seen, "everything", 2)
-        assert seen.page.locator("[data-lane=random] .ending").inner_text() == why
 
 
 def test_a_newer_click_cancels_the_older_run(browser: Any) -> None:
@@ -534,14 +485,6 @@ def test_the_page_has_neither_styles_nor_scripts_of_its_own() -> None:
     ]  # fmt: skip
     assert json.loads(scripts[0][1]) == about(model=HOSTILE)
     assert scripts[1][1] == ""
-
-
-def test_the_static_picture_is_the_map_by_the_first_score() -> None:
-    html = page.static(about())
-    assert html.startswith("<iframe") and "TS \u2212 chance" in html
-    colours = Counter(re.findall(r"cell (\w+)", html))
-    assert colours["na"] == 1 and colours["s16"] == 1
-    assert "cell plain" in page.static(about(scores=[]))
 
 
 def test_widgets_share_a_page_and_keep_their_state_to_themselves(browser: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import subprocess
@@ -62,15 +61,6 @@ def test_a_list_of_heads_in_any_spelling_is_that_list(heads: list[Any]) -> None:
         assert list(resolve_heads(text, None, GEOMETRY)) == expected
     by_layer = _with_lists_of_heads({Head(*place) for place in places}, several=False)
     assert list(resolve_heads(by_layer, None, GEOMETRY)) == sorted(expected)
-
-
-@given(PLACES, st.sampled_from(SPELLINGS[2:]))
-def test_one_head_is_a_list_of_one(place: tuple[int, int], spelling: Any) -> None:
-    head = spelling(*place)
-    if not isinstance(head, Head | tuple):
-        head = (head,)
-    text = _with_lists_of_heads(head, several=False)
-    assert list(resolve_heads(text, None, GEOMETRY)) == [Head(*place)]
 
 
 @pytest.mark.parametrize(
@@ -195,18 +185,6 @@ def test_work_shows_a_bar_unless_it_is_silenced(
     assert shown.out == "" and "checking heads" in shown.err and calls[0][0] in shown.err
     find(pocket, PAIRS, pair="en-de", out="asked", progress=True)
     assert calls[0][0] in capsys.readouterr().err
-
-
-def test_a_notebook_shows_one_line_with_a_bar(
-    pocket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
-    monkeypatch.setattr("sys.stderr", stream)
-    headscope.find.translation_score(pocket, PAIRS, pair="en-de")
-    lines = stream.getvalue().split("\r")
-    assert stream.getvalue().count("\n") == 0 and lines[-1] == ""
-    assert any("█" * 20 in line for line in lines) and lines[-2].strip() == ""
 
 
 def test_a_repr_fits_ten_lines(
