@@ -19,7 +19,7 @@ import find_helpers
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import Prompt
 from headscope.data.words import within
-from headscope.errors import InputError, MissingExtra
+from headscope.errors import InputError
 from headscope.find import capture
 from headscope.find.alignment import count_hits, decoded, prompts_of, similar_sentences
 from headscope.find.capture import BATCHES, Captured, capture_greedy
@@ -219,19 +219,6 @@ def test_links_of_the_data_do_not_cover_the_models_own_output() -> None:
     config = TranslationScore(decode="greedy", aligner="links")
     with pytest.raises(InputError, match="use --aligner eflomal or llm, or --decode reference"):
         translation_score(lm, sentences(), config)
-
-
-def test_a_missing_aligner_is_told_before_anything_is_generated(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def missing() -> None:
-        raise MissingExtra("statistical word alignment needs eflomal")
-
-    monkeypatch.setattr("headscope.data.align.check_eflomal", missing)
-    lm, _ = _models("qwen3")
-    with counted(lm.model) as calls, pytest.raises(MissingExtra, match="eflomal"):
-        translation_score(lm, find_helpers.pairs("en-de", 2), TranslationScore(decode="greedy"))
-    assert calls == []
 
 
 @pytest.mark.parametrize("query", ["predict", "read"])

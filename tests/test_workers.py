@@ -18,8 +18,7 @@ import headscope
 import process_helpers
 from conftest import Said
 from executor_steps import DyingWork
-from headscope.errors import Caution, InputError
-from headscope.lm import LanguageModel
+from headscope.errors import InputError
 from headscope.runs import Elsewhere, Share, open_run, sharing
 from headscope.studies import workers
 from language_helpers import data_of, write_documents
@@ -207,36 +206,6 @@ def test_slurm_works_on_each_phase_and_the_same_command_goes_on(
     assert content(tmp_path / "run") == content(tmp_path / "here")
 
 
-def test_a_job_is_told_in_words(
-    run: Callable[..., Said], command: Callable[..., Said], tmp_path: Path,
-    given: dict[str, tuple[object, ...]], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
-    kept = fake_slurm.install(tmp_path, monkeypatch)
-    (kept / "busy").touch()
-    (tmp_path / "options.toml").write_text('partition = "cpu"\ntime = "1:00:00"\n')
-    said = command(
-        "find", "first-order", *given["model"], *given["texts"], "--executor", "slurm",
-        "--executor-options", tmp_path / "options.toml", "--out", tmp_path / "run",
-    )  # fmt: skip
-    assert said.code == 0 and "Job 4242 was submitted: 2 parts of the run not" in said.out
-    assert "Run the same command again when the job has ended." in said.out
-
-
-@pytest.mark.parametrize(
-    ("more", "told"),
-    [
-        (("--workers", 2, "--device-map", "auto"), "--device-map spreads the model over"),
-        (("--executor", "slurm"), "the Slurm executor needs partition"),
-        (("--workers", 0), "workers"),
-    ],
-)
-def test_what_workers_cannot_do_is_one_sentence(
-    run: Callable[..., Said], more: tuple[object, ...], told: str
-) -> None:
-    said = run("find first-order", "run", *more)
-    assert said.code == 2 and told in said.err and "Traceback" not in said.err
-
-
 def test_a_model_in_memory_has_one_worker(tmp_path: Path, given: dict[str, Any]) -> None:
     texts = {"en": ["a dog sees a cat", "one cat"], "de": ["ein Hund", "eine Katze"]}
     with pytest.raises(InputError, match="is held in memory, where other processes cannot"):
@@ -303,12 +272,3 @@ def test_units_of_items_that_are_apart_are_divided_together(tmp_path: Path) -> N
         assert asked[0] == [(part, name) for part in "pq" for name in "cba"]
         assert asked[1:] == [] or asked[1:] == [[("q", "a")]]
         assert run.read_part("q")["c"] == 0 and shares[0] == 0.0
-
-
-def test_a_mask_says_that_one_worker_makes_it(given: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.warns(Caution, match="a mask is one training"):
-        headscope.find.mask(
-            given["model"][1], task=given["task"][1], held_out=4, instruction="Add 3 to {input}:",
-            steps=3, batch=2, learning_rate=30, workers=2, out=tmp_path / "run",
-        )  # fmt: skip
-    assert isinstance(headscope.load(given["model"][1]), LanguageModel)
