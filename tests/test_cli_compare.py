@@ -128,16 +128,6 @@ def test_top_sets_and_classes_over_directions(command: Command, tmp_path: Path) 
     assert code == 2 and "--inactive not above --threshold" in err
 
 
-def test_lists_alone_need_a_geometry(command: Command, tmp_path: Path) -> None:
-    lists = ("compare", "overlap", "0.1,0.2", "0.2,1.0")
-    code, _, err = command(*lists)
-    assert code == 2 and "--geometry LAYERSxHEADS" in err
-    said = command(*lists, "--geometry", "2x3", "--out", tmp_path / "out")
-    assert said.code == 0 and "0.333" in said.out and "run:" in said.out
-    code, _, err = command(*lists, "--geometry", "2by3")
-    assert code == 2 and "write it like 28x16" in err
-
-
 HUB = """
 import contextlib, io, json, sys
 from headscope.cli import main

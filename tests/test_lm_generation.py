@@ -484,43 +484,6 @@ def test_with_a_template_the_row_is_that_of_the_whole_conversation() -> None:
         assert list(row.ids) == lm.encode(whole, special=False)[: len(row.ids)]
 
 
-def test_thinking_is_switched_off() -> None:
-    assert wrap_prompts(model(THINKING), ["a"]) == ["<s>a</s><s>(none)\n"]
-
-
-def test_whoever_wants_no_template_gets_none() -> None:
-    lm = model(CHATML)
-    assert wrap_prompts(lm, ["a "], chat=False) == ["a "]
-    [row] = encode_answers(lm, ["a "], ["Haus"], chat=False)
-    assert list(row.ids) == lm.encode("a Haus")
-    with pytest.raises(InputError, match="has no chat template"):
-        wrap_prompts(model(), ["a"], chat=True)
-
-
-def test_generation_takes_wrapped_prompts_as_they_are() -> None:
-    lm = model(CHATML)
-    [wrapped] = wrap_prompts(lm, ["the answer"])
-    [made] = lm.generate([wrapped], special=False)
-    assert list(made.prompt_ids) == lm.tokenizer(wrapped, add_special_tokens=False)["input_ids"]
-    # The template wrote a beginning of text, which is not added a second time.
-    [again] = lm.generate([wrapped])
-    assert again.prompt_ids == made.prompt_ids
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{{ messages[0].no.such }}",
-        "{{ raise_exception('no turns') }}",
-        "{% for %}",
-        "{{ 1 + 'a' }}",
-    ],
-)
-def test_a_faulty_chat_template_is_named(template: str) -> None:
-    with pytest.raises(InputError, match=r"chat template cannot put .*--no-chat"):
-        wrap_prompts(model(template), ["a"])
-
-
 def test_what_cannot_be_asked_is_refused() -> None:
     lm = model(context=12)
     with pytest.raises(InputError, match=r"example 2 has .* tokens with its answer"):

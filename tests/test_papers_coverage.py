@@ -220,26 +220,6 @@ def test_what_is_given_decides_what_is_measured(
     assert word != "needs DATA" or "Table 42" in elements or "--full" not in whole.values()
 
 
-def test_an_other_model_of_another_geometry_has_no_masks_here(tmp_path: Path) -> None:
-    data = PaperData(DIRECTIONS[:6], tasks=TASKS[:2], others=(LARGE, BASE))
-    setting = setting_of(tmp_path, LLAMA, data=data)
-    names = {one.step.name for one in make_plan(paper_named("heads-up").experiments, setting).steps}
-    of_others = {name for name in names if name.startswith(("swap-", "masks-of-"))}
-    assert of_others and not [name for name in of_others if "70B" in name]
-
-
-def test_figure_7_is_of_directions_alone(tmp_path: Path) -> None:
-    tasks = tmp_path / "tasks"
-    tasks.mkdir()
-    for name in paper_tasks():
-        (tasks / f"{name}.json").write_text("[]", "utf-8")
-    data = PaperData(DIRECTIONS, tasks=(str(tasks),))
-    setting = setting_of(tmp_path, LLAMA, data=data)
-    assert words_of("heads-up", setting)["Figure 7"] == "measured"
-    few = replace(setting, data=replace(data, pairs=("en-zh=x",)))
-    assert words_of("heads-up", few)["Figure 7"] == "needs DATA"
-
-
 def test_folders_have_the_languages_of_their_files(tmp_path: Path) -> None:
     folder = tmp_path / "flores"
     folder.mkdir()

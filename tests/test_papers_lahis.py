@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +22,6 @@ from headscope.papers.lahis import steps
 from headscope.papers.lahis.paper import PAPER
 from headscope.papers.paper import Missing, PaperData, Setting
 from headscope.papers.plan import make_plan
-from headscope.papers.published import published
 from headscope.results.common import LanguagesOverlap, Leakage, ScoredHead, SetOverlap
 from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult, LayerCounts
 from headscope.results.language_texts import OwnText, TextDetails, TextWithoutHeads
@@ -51,7 +50,6 @@ from headscope.results.writing import (
 from headscope.runs.codec import Result
 from headscope.shown.blocks import Cell, Findings
 from headscope.studies.find.soft_gate import effects
-from headscope.studies.verify.off_target import Ask
 from headscope.verify.languages.conditions import (
     FULL,
     LanguageHeads,
@@ -64,9 +62,6 @@ from headscope.verify.languages.conditions import (
 from headscope.verify.languages.evidence import STATISTICS
 from headscope.verify.writing.measures import (
     TRANSFER_STATISTICS,
-    changed,
-    language_conditions,
-    transfer_conditions,
 )
 from paper_helpers import Row, around, asked, evidence, experiment, put, verdicts
 from paper_helpers import setting_of as setting
@@ -113,13 +108,6 @@ def test_repeated_sentences_are_no_summaries(tmp_path: Path) -> None:
 
     assert word(setting(tmp_path)) == "needs MODEL"
     assert word(other(tmp_path, data=DATA)) == "measured"
-
-
-def test_the_readme_in_the_package_of_published_figures_agrees() -> None:
-    (gates,) = [one.value for one in published("lahis") if one.row == "soft head mask"]
-    (samples,) = [one.value for one in published("lahis") if one.row == "importance"]
-    assert gates == 20
-    assert scales.PAPER_SCALE.found == samples
 
 
 @pytest.mark.parametrize("full", [False, True])
@@ -170,17 +158,6 @@ def test_one_language_cannot_be_crossed_and_two_can(tmp_path: Path) -> None:
     assert isinstance(experiment("lahis", "ppl").steps(one), tuple)
     two = replace(one, data=PaperData(documents=DATA.documents[:2]))
     assert isinstance(experiment("lahis", "ppl-cross").steps(two), tuple)
-
-
-def test_statements_are_asked_for_where_the_package_has_none(tmp_path: Path) -> None:
-    given = PaperData(documents=("de=d.jsonl", "fi=f.jsonl"))
-    found = experiment("lahis", "attn-transfer").steps(other(tmp_path, data=given))
-    assert isinstance(found, Missing)
-    assert "--statements" in found.give
-    helped = replace(given, statements=DATA.statements)
-    assert isinstance(
-        experiment("lahis", "attn-transfer").steps(other(tmp_path, data=helped)), tuple
-    )
 
 
 # With which settings
@@ -241,12 +218,6 @@ def test_a_small_model_has_its_own(tmp_path: Path) -> None:
     assert found["soft-gate"].questions.data is None
 
 
-def test_three_languages_are_too_few_for_four(tmp_path: Path) -> None:
-    few = replace(DATA, documents=DATA.documents[:3])
-    assert scales.general_in(other(tmp_path, data=DATA)) == 4
-    assert scales.general_in(other(tmp_path, data=few)) is None
-
-
 def test_gates_of_a_language_are_those_its_own_text_depends_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,36 +256,6 @@ def test_work_counts_every_text_that_is_read(tmp_path: Path) -> None:
     texts = sum(len(read_on(each, codes, controls)) for each in layered)
     assert steps.layers(one).work.forward == texts * scale.tested * scale.document
     assert steps.heads(one).work.backward == 5 * scale.found * scale.document
-
-
-class Drawing(NamedTuple):
-    draws: int
-    controls: tuple[str, ...] = ("random", "same layers")
-    seed: int = 0
-
-
-def test_work_counts_every_text_that_is_written(tmp_path: Path) -> None:
-    one = setting(tmp_path)
-    scale = scales.scale(one)
-    a, b, full = (
-        HeadSet(POCKET, tuple(Head(layer, head) for head in range(4))) for layer in range(3)
-    )
-    drawing = Drawing(scale.writing_draws)
-
-    def gates(conditions: Iterable[Condition]) -> int:
-        return len({each.key for each in conditions})
-
-    language = gates(language_conditions(LanguageHeads("de", 4, a, full, 4), drawing))
-    conditions = {
-        "summaries": 5 * (1 + gates(changed("", 4, a, 0.0, drawing))) * scale.summaries,
-        "off-target-continue": 5 * language * scale.beginnings,
-        "off-target-translate": 20 * language * scale.sentences,
-        "transfer": 20 * gates(transfer_conditions(a, b, 4, (3, 0), drawing)) * scale.statements,
-    }
-    asks: tuple[Ask, Ask] = "translate", "continue"
-    written = (steps.off_target(one, ask) for ask in asks)
-    made = (steps.summaries(one), *written, *steps.transfers(one))
-    assert {each.name: each.work.generated / scale.output for each in made} == conditions
 
 
 # Documents of one's own
@@ -384,13 +325,6 @@ def heads_result(general: int = 1) -> LahisResult:
         },
         overlap=(LanguagesOverlap("de", "en", SetOverlap(0.4, 0.08, 0.1, 0.01)),),
     )  # fmt: skip
-
-
-def test_importance_is_drawn_where_the_heads_lie(tmp_path: Path) -> None:
-    one = setting(tmp_path, geometry=TWO_LAYERS)
-    finish(one, "heads", heads_result())
-    drawn = next(each for each in tell(one, "importance").figures if each.title.endswith(", en"))
-    assert drawn.values == ((0.004, 0.001), (0.003, 0.002))  # by layer and head
 
 
 @pytest.mark.parametrize("general", [1, 0])
@@ -510,26 +444,6 @@ def test_texts_are_read_without_the_heads_by_the_moving_gate(tmp_path: Path) -> 
     assert config.documents == scales.documents(one, "tested")
 
 
-def test_the_moving_gate_stands_beside_the_still_one(tmp_path: Path) -> None:
-    one = setting(tmp_path)
-
-    def agreement(jaccard: float, more: float | None) -> dict[str, Any]:
-        return {
-            "important": [10, 10], "shared": 8, "jaccard": jaccard, "expected_exact": 0.1,
-            "p_value": 0.002, "all": around(0.9).record(), "within_layers": around(0.8).record(),
-            "p_within_layers": 0.003, "costs_more": None if more is None else around(more).record(),
-        }  # fmt: skip
-
-    languages = {"de": agreement(0.5, 0.02), "en": agreement(0.6, None)}
-    finish(one, "gates", {"languages": languages})
-    finish(one, "perplexity-moving", losses_result({"de": 0.1, "en": 0.025}))
-    table = tell(one, "moving-gate").tables[0]
-    rows = {row.name: dict(zip(table.columns, row.cells, strict=True)) for row in table.rows}
-    assert rows["de"]["NLL, moving less still"].low == pytest.approx(0.01)
-    assert rows["en"]["NLL, moving less still"].why == "no head is specific to this language"
-    assert rows["en"]["Jaccard"].value == 0.6
-
-
 # What results show: writing
 
 
@@ -626,13 +540,6 @@ def test_leaving_a_language_is_told_in_per_cent_and_either_way(tmp_path: Path) -
         "without a language's own heads translations leave it": None,
         "without a language's own heads continued documents leave it": True,
     }
-
-
-def test_outputs_without_an_identified_language_say_nothing(tmp_path: Path) -> None:
-    one = other(tmp_path, data=DATA)
-    finish(one, "off-target-continue", off_result(None))
-    shown = tell(one, "off-target")
-    assert shown.found == "" and not claims_of({"told": shown})
 
 
 def steered_result(change: float, beside: float, p_draws: float, half: float) -> Steered:
@@ -786,15 +693,6 @@ def test_few_trained_random_gates_decide_nothing(
     assert claim.decides.startswith(decides) and bool(claim.decides) is bool(decides)
     assert shown.tables[0].rows[0].cells == (Cell(2, published=20, digits=0),)
     assert shown.tables[0].reference is not None and not shown.tables[0].reference.comparable
-
-
-def test_a_language_whose_gates_were_not_trained_is_not_run(tmp_path: Path) -> None:
-    one = other(tmp_path, data=replace(DATA, questions=("de=q.json", "ru=r.json")))
-    finish(one, "soft-gate-ru", gates_result(0.5, 0.3))
-    shown = tell(one, "head-mask")
-    assert [row.cells[0].value for row in shown.tables[0].rows] == [None, 2]
-    (claim,) = claims_of({"told": shown})
-    assert claim.by.startswith("2 trained gates: 30.0\u00a0% of 100 questions answered in ru as is")
 
 
 # Nothing run, and the whole answer
