@@ -18,7 +18,6 @@ import find_helpers
 from headscope.answers import LINE, QUOTES, answer_of, answer_span
 from headscope.cli import main
 from headscope.data.pairs import write_pairs
-from headscope.find.translation_config import TranslationScore
 from headscope.measure.baseline import (
     Rules,
     answers_right,
@@ -206,9 +205,6 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     marked = [replace(pair, source=f"<b>{pair.source}</b>") for pair in pairs]
     write_pairs(folder / "pairs.tsv", marked)
     return folder / "model", folder / "pairs.tsv"
-
-
-SCORE = TranslationScore(bootstrap_draws=5, chance_draws=2, max_new_tokens=3)
 
 
 def test_the_command_line_warns_once_and_keeps_its_json(

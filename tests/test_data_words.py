@@ -235,14 +235,6 @@ def test_leakage_finds_a_sentence_on_either_side() -> None:
     assert leakage(known, [pairs[0], back[1], half, pairs[9], back[9]]) == 3
 
 
-def test_what_early_runs_stored_can_be_read() -> None:
-    early = {"en-de": sorted(source_digests(pairs[:3]))}
-    assert known_digests(early) == source_digests(pairs[:3])
-    for damaged in ({"en-de": 3}, {"en-de": [3]}, {"en-de": {"source": "abc"}}):
-        with pytest.raises(InputError, match="en-de"):
-            known_digests(damaged)
-
-
 def test_too_few_pairs_are_refused() -> None:
     with pytest.raises(InputError, match="1 sentence pair"):
         halves(pairs[:1])

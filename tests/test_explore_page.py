@@ -391,17 +391,6 @@ def test_the_address_holds_the_state(browser: Any) -> None:
         assert seen.page.locator(".drawn-count").inner_text() == "draw 2 · 2 draws seen"
 
 
-def test_whole_layers_are_short_in_the_address_and_a_bad_one_is_said(browser: Any) -> None:
-    where = "#gates=0:0,4.2:0.5,9.9:0,x&pin=4.2&input=%7Bbroken"
-    with explorer(browser, where=where) as (seen, served):
-        gates = served.runs()[-1]["gates"]
-        assert gates == {**{f"0.{head}": 0 for head in range(16)}, "4.2": 0.5}
-        assert served.runs()[-1]["pinned"] == "4.2"
-        assert "address" in seen.page.get_by_role("alert").inner_text()
-        press(seen, "draw", 2)
-        assert "gates=0%3A0%2C4.2%3A0.5&" in seen.page.url
-
-
 def test_links_commands_and_files(browser: Any) -> None:
     with explorer(
         browser, where="?token=secret", permissions=["clipboard-read", "clipboard-write"]
@@ -438,28 +427,6 @@ def test_a_narrow_page_does_not_scroll_sideways(browser: Any, scheme: str) -> No
                  for name in ("original", "gated", "random")]  # fmt: skip
         assert lanes[0]["x"] == lanes[1]["x"] == lanes[2]["x"]
         assert lanes[0]["y"] < lanes[1]["y"] < lanes[2]["y"]
-
-
-def test_everything_has_a_role_and_a_name(browser: Any) -> None:
-    with explorer(browser) as (seen, _):
-        press(seen, "top", 2)
-        tree = seen.page.locator(".explorer").aria_snapshot()
-        for words in (
-            "region \"Heads\"", "grid \"Heads of pocket, layers down, heads across\"",
-            "row \"layer 5\"", 'gridcell "head 5.1, gate 0, TS − chance 0.225, pinned"',
-            "region \"Selected\"", "listbox \"Selected: Output\"",
-            'option "Peter, the first token that differs"', 'option "Daniel, −3.40 nats"',
-            'slider "Gate of 5.1"', 'spinbutton "Gate of the current head"',
-            'textbox "Sentence or prompt"', 'combobox "Random control"', 'button "Next draw"',
-        ):  # fmt: skip
-            assert words in tree, words
-        nameless = seen.value(
-            """() => Array.from(document.querySelectorAll("button, select, input, textarea"))
-              .filter((node) => !(node.textContent.trim() || node.labels?.length
-                || node.getAttribute("aria-label"))).map((node) => node.className)"""
-        )
-        assert nameless == []
-        assert seen.page.locator(".announcer").inner_text().startswith("Random: ")
 
 
 def test_a_model_without_scores_has_a_plain_map(browser: Any) -> None:

@@ -96,16 +96,6 @@ def test_nested_contexts_multiply(name: str) -> None:
         assert torch.equal(inner_left, logits(lm.model, batch))
 
 
-def test_disjoint_removals_nest_exactly() -> None:
-    lm = wrapped("llama")
-    batch = sample_batch()
-    one, two = HeadSet(lm.geometry, (Head(0, 1),)), HeadSet(lm.geometry, (Head(1, 2), Head(1, 3)))
-    with lm.gated((one | two).removed()):
-        union = logits(lm.model, batch)
-    with lm.gated(one.removed()), lm.gated(two.removed()):
-        assert torch.equal(union, logits(lm.model, batch))
-
-
 def test_model_is_as_before_after_an_exception() -> None:
     lm = wrapped("llama")
     batch = sample_batch()
@@ -116,15 +106,6 @@ def test_model_is_as_before_after_an_exception() -> None:
     assert hooks_of(lm.model) == 0
     assert torch.equal(plain, logits(lm.model, batch))
     assert all(torch.equal(value, state[key]) for key, value in lm.model.state_dict().items())
-
-
-def test_other_models_are_left_alone() -> None:
-    lm, other = wrapped("llama"), wrapped("llama", seed=5)
-    batch = sample_batch()
-    plain = logits(other.model, batch)
-    with lm.gated(torch.zeros(lm.geometry.shape)):
-        assert hooks_of(other.model) == 0
-        assert torch.equal(plain, logits(other.model, batch))
 
 
 @pytest.mark.parametrize("name", VARIED)

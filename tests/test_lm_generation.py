@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import find_helpers
 import lm_helpers
 from headscope.errors import Caution, InputError
-from headscope.heads import Head, HeadSet
+from headscope.heads import HeadSet
 from headscope.lm.batching import Batch, collate
 from headscope.lm.generation import GenerateConfig, RowStop, generate
 from headscope.lm.generation.pool import can_pool
@@ -61,17 +61,6 @@ def test_each_prompt_is_continued_as_if_alone(name: str) -> None:
         assert [one.text for one in done] == [
             lm.tokenizer.decode(ids, skip_special_tokens=True).lstrip() for ids in expected
         ]
-
-
-def test_gates_act_on_generation() -> None:
-    lm = wrapped("llama")
-    plain = generate(lm, PROMPTS, PLAIN)
-    removed = HeadSet(lm.geometry, tuple(Head(0, head) for head in range(4))).removed()
-    with lm.gated(removed):
-        gated = generate(lm, PROMPTS, PLAIN)
-        assert [one.output_ids for one in gated] == [naive(lm, p, 12) for p in PROMPTS]
-    assert gated != plain
-    assert generate(lm, PROMPTS, PLAIN) == plain
 
 
 def test_settings_of_the_model_do_not_leak_in_and_are_kept() -> None:

@@ -23,7 +23,7 @@ from headscope.lm.loading import load
 from headscope.lm.model import LanguageModel
 from headscope.lm.tokens import encode
 from headscope.studies.models import ModelChoice
-from lm_helpers import VARIED, build, logits, sample_batch, saved, tokenizer
+from lm_helpers import build, logits, sample_batch, saved, tokenizer
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -124,12 +124,6 @@ def test_device_map_without_accelerate(folder: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingExtra, match=r"pip install 'headscope\[device-map\]'"):
         load(folder, device_map="auto")
-
-
-@pytest.mark.parametrize("name", VARIED)
-def test_varied_architectures_are_loaded(name: str, tmp_path: Path) -> None:
-    saved(tmp_path, name)
-    assert load(tmp_path, device="cpu").geometry == LanguageModel.wrap(build(name)).geometry
 
 
 def test_a_model_that_hides_its_attention_is_loaded_with_eager(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from hypothesis import strategies as st
 import headscope
 from command_runs import CommandRun
 from headscope.data.prompts import DEFAULT_TEMPLATE, WrittenTemplate
-from headscope.errors import Caution, InputError
+from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
 from headscope.own import digest_of
 from headscope.studies.functions import _with_lists_of_heads, function_of
@@ -69,13 +68,6 @@ def test_a_list_of_heads_in_any_spelling_is_that_list(heads: list[Any]) -> None:
 def test_what_names_no_heads_is_refused_in_one_sentence(wrong: Any) -> None:
     with pytest.raises(InputError, match=r"is not a head|must be a whole number"):
         _with_lists_of_heads(wrong, several=False)
-
-
-def test_sets_for_several_languages_are_lists_too() -> None:
-    runs = ["runs/a", "de=runs/b"]
-    assert _with_lists_of_heads(runs, several=True) == runs
-    named = _with_lists_of_heads({"de": ["5.1", (4, 3)], "en": (1, 2)}, several=True)
-    assert named == {"de": "5.1,4.3", "en": "1.2"}
 
 
 @given(PLACES, st.sampled_from(SPELLINGS))
@@ -442,16 +434,6 @@ def test_functions_are_told_apart_by_what_they_do() -> None:
         exec(code.format(number), space)
     first, same, other = (digest_of(space["f"]) for space in spaces)
     assert first == same != other
-
-
-def test_what_cannot_be_read_makes_runs_of_their_own(pocket: Any) -> None:
-    for value in ((n for n in [1]), threading.Lock(), pocket.model):
-
-        def function(text: str, value: Any = value) -> str:
-            return f"{text}{value}"
-
-        with pytest.warns(Caution, match="is not found again"):
-            assert digest_of(function) != digest_of(function)
 
 
 def test_an_edited_module_makes_another_function(tmp_path: Path) -> None:

@@ -447,13 +447,6 @@ def test_text_runs_as_its_script_does(browser: Any, tmp_path: Path) -> None:
 
 
 # ---- whole pages ---------------------------------------------------------------------------------
-@pytest.mark.parametrize("width", [320, 390, 768, 1280])
-def test_the_page_never_scrolls_sideways(browser: Any, report: Path, width: int) -> None:
-    with visit(browser, report, width=width) as page:
-        page.value("for (const d of document.querySelectorAll('details')) d.open = true")
-        assert page.value("document.documentElement.scrollWidth") <= width
-
-
 def test_on_a_phone_a_row_of_a_wide_table_is_a_list(browser: Any, tmp_path: Path) -> None:
     columns = ("original", "selected", "change", "p over draws, same layers")
     rows = (Row("en-de", (Cell(97.9), Cell(85.0), Cell(-12.9, -24.0, -5.5), p_cell(0.0001))),)
