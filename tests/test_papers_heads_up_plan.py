@@ -19,7 +19,7 @@ from headscope.errors import InputError
 from headscope.papers.heads_up.masks import TABLE_8
 from headscope.papers.heads_up.paper import PAPER
 from headscope.papers.heads_up.prompts import place_of_order
-from headscope.papers.heads_up.tasks import EN_ZH, TABLE_1, check_file, directions
+from headscope.papers.heads_up.tasks import TABLE_1, check_file, directions
 from headscope.papers.paper import Missing, Setting, Steering, Step
 from headscope.papers.plan import Coverage, make_plan
 from headscope.studies.leakage import check_task_leakage
@@ -94,21 +94,6 @@ def test_a_part_of_a_table_is_not_called_the_table(llama: Setting, tmp_path: Pat
     enough = words(replace(llama, data=six))
     assert {enough[f"Table {number}"][0] for number in (1, 2, 5)} == {"measured"}
     assert words(replace(llama, data=replace(six, tasks=())))["Table 5"][0] == "needs DATA"
-
-
-def test_models_with_experts_have_the_twelve_directions_from_english_and_chinese(
-    llama: Setting,
-) -> None:
-    experts = replace(llama, model=replace(llama.model, model="microsoft/Phi-3.5-MoE-instruct"))
-    folder = with_pairs(experts, "xnli")
-    masks = {one.name for one in steps(folder, "table-43") if one.name.startswith("mask-")}
-    assert masks == {f"mask-{name}" for name in EN_ZH} and len(masks) == 12
-    assert "mask-zh-en" in masks
-    for name in ("Table 43", "Table 44"):
-        assert words(folder)[name][0] == "--full"
-        assert words(folder, full=True)[name][0] == "measured"
-        word, missing = words(with_pairs(experts, "en-zh=a"))[name]
-        assert word == "needs DATA" and missing is not None and "of 12 directions" in missing.why
 
 
 def test_directions_are_asked_for_in_the_paper_s_words(llama: Setting, tmp_path: Path) -> None:
