@@ -6,7 +6,6 @@ import http.server
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import threading
@@ -271,23 +270,6 @@ def test_what_the_hub_does_not_give_is_refused(tmp_path: Path) -> None:
     assert tags.startswith("refused: The Hub model some-org/tags has no revision v9")
     assert broken.startswith("refused: ")
     assert "some-org/broken" in broken
-
-
-def test_a_hub_that_cannot_be_reached(cache: Path) -> None:
-    with socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        port = closed.getsockname()[1]
-    cached, other = ask(
-        cache,
-        ("some-org/tiny", None),
-        ("some-org/other", None),
-        HF_ENDPOINT=f"http://127.0.0.1:{port}",
-        NO_PROXY="127.0.0.1",
-    )
-    assert cached == LOADED
-    assert other.startswith("refused: There is no folder some-org/other, and the Hub model")
-    (garbage,) = ask(cache, ("some-org/other", None), HF_ENDPOINT="no address")
-    assert garbage.startswith("refused: The Hub model some-org/other could not be downloaded")
 
 
 # Refusals

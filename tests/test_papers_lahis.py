@@ -484,29 +484,6 @@ def summaries_result(measured: Row, task: str = "summarise") -> Summaries:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("value", "says", "holds"),
-    [
-        (40, "ROUGE-L: 50.0 as is, 40.0 without 3 general heads (change -10.0, -12.0 to -8.0), "
-             "49.0 with random ones instead; 8 prompts; p over 99 draws 0.02, over 99 of the same "
-             "layers 0.02",
-         True),
-        (47.5, "(change -2.5, -4.5 to -0.5)", None),  # and 1.5 below random ones, by 2 more or less
-        (55, "(change 5.0, 3.0 to 7.0)", False),
-    ],
-)  # fmt: skip
-def test_summaries_are_told_either_way(
-    tmp_path: Path, value: float, says: str, holds: bool | None
-) -> None:
-    one = other(tmp_path, data=DATA)
-    finish(one, "summaries", summaries_result(effect("rouge_l", 50, value, 49, 2)))
-    shown = tell(one, "general-head")
-    (claim,) = claims_of({"told": shown})
-    assert says in claim.by
-    assert verdicts(told=shown) == {"general heads are needed for summaries": holds}
-    assert "(not installed)" in shown.sure and "cannot summarise" not in shown.sure
-
-
 def off_result(measured: Row | None) -> OffTarget:
     """The second language has no specific heads; `empty` alone is measured of None."""
     full = replace(OWN_HEADS, of=f"own{FULL}")
@@ -524,22 +501,6 @@ def off_result(measured: Row | None) -> OffTarget:
             identifier=None, written={}, not_measured={"off_target": "x"} if not measured else {},
         ),
     )  # fmt: skip
-
-
-def test_leaving_a_language_is_told_in_per_cent_and_either_way(tmp_path: Path) -> None:
-    one = setting(tmp_path)
-    finish(one, "off-target-translate", off_result(effect("off_target", 0.1, 0.1, 0.1, 0.05)))
-    finish(one, "off-target-continue", off_result(effect("off_target", 0.1, 0.4, 0.1, 0.05)))
-    shown = tell(one, "off-target")
-    claims = {claim.name: claim for claim in claims_of({"told": shown})}
-    assert claims["without a language's own heads translations leave it"].by.startswith(
-        "translations in another language: 10.0 % as is, 10.0 % without the heads specific to the "
-        "language (change 0.0, -5.0 to 5.0), 10.0 % with random ones instead; 8 prompts;"
-    )
-    assert verdicts(told=shown) == {
-        "without a language's own heads translations leave it": None,
-        "without a language's own heads continued documents leave it": True,
-    }
 
 
 def steered_result(change: float, beside: float, p_draws: float, half: float) -> Steered:
@@ -615,31 +576,6 @@ def transfer_result(up: Row, down: Row) -> Transfer:
     )
 
 
-def answers(value: float) -> Row:
-    return effect("follows_a", 0.3, value, 0.35, 0.06)
-
-
-@pytest.mark.parametrize("pair", ["", "de-fr"])
-def test_believed_statements_are_told_for_either_gate(tmp_path: Path, pair: str) -> None:
-    one, of = setting(tmp_path), f", {pair}" if pair else ""
-    if pair:
-        one = other(tmp_path, data=replace(DATA, statements=("en-de=t.jsonl", "de-fr=u.jsonl")))
-    step = f"transfer-{pair}" if pair else "transfer"
-    finish(one, step, transfer_result(answers(0.5), answers(0.38)))
-    shown = tell(one, "attn-transfer")
-    up, down = claims_of({"told": shown})
-    assert up.by.startswith(
-        f"answers by A's statement{of}: 30.0 % as is, 50.0 % with A's heads times 3 (change 20.0, "
-        "14.0 to 26.0), 35.0 % with random ones instead; 17 prompts;"
-    )
-    assert "38.0 % with B's heads times 0 (change 8.0, 2.0 to 14.0)" in down.by
-    assert "8 prompts" in down.by
-    assert verdicts(told=shown) == {
-        f"turning up a language's heads makes its statement believed more often{of}": True,
-        f"removing the heads of the other language makes a statement believed more often{of}": None,
-    }
-
-
 # What results show: gates
 
 
@@ -698,17 +634,19 @@ def test_few_trained_random_gates_decide_nothing(
 # Nothing run, and the whole answer
 
 
-def told_of_all(folder: Path, p_draws: float) -> dict[str, Any]:
-    """Everything written under changed heads, each far beyond random ones by its interval."""
+def told_of_all(folder: Path, p_draws: float, turned: bool = False) -> dict[str, Any]:
+    """Everything written under changed heads, each far beyond random ones by its interval; or as
+    far on the other side of the original."""
     tests = {"draws": 999, "p_draws": p_draws, "p_same": p_draws}
-    up = effect("off_target", 0.1, 0.4, 0.1, 0.05, **tests)
+    sign = -1 if turned else 1
+    up = effect("off_target", 0.5, 0.5 + 0.3 * sign, 0.5, 0.05, **tests)
     one = setting(folder, geometry=TWO_LAYERS)
     results = {
-        "summaries": summaries_result(effect("rouge_l", 50, 40, 49, 2, **tests)),
+        "summaries": summaries_result(effect("rouge_l", 50, 50 - 10 * sign, 49, 2, **tests)),
         "off-target-translate": off_result(up),
         "off-target-continue": off_result(up),
         "transfer": transfer_result(*2 * (up._replace(statistic="follows_a"),)),
-        "mitigation": steered_result(-0.2, -0.2, p_draws, 0.05),
+        "mitigation": steered_result(-0.2 * sign, -0.2 * sign, p_draws, 0.05),
     }
     for step, result in results.items():
         finish(one, step, result)
@@ -716,9 +654,20 @@ def told_of_all(folder: Path, p_draws: float) -> dict[str, Any]:
 
 
 def test_no_interval_holds_without_p_over_draws(tmp_path: Path) -> None:
-    held = verdicts(**told_of_all(tmp_path / "few", 0.005))
+    told = told_of_all(tmp_path / "few", 0.005)
+    held = verdicts(**told)
     assert len(held) == 7 and set(held.values()) == {True}
     assert set(verdicts(**told_of_all(tmp_path / "many", 0.2)).values()) == {None}
+    assert set(verdicts(**told_of_all(tmp_path / "turned", 0.005, turned=True)).values()) == {False}
+    # Shares are told in per cent, scores as they are.
+    grounds = {claim.name: claim.by for claim in claims_of(told)}
+    for name, numbers in (
+        ("general heads are needed for summaries", "50.0 as is, 40.0 without 3 general heads"),
+        ("without a language's own heads translations leave it", "50.0 % as is, 80.0 % without"),
+        ("turning up a language's heads makes its statement believed more often",
+         "50.0 % as is, 80.0 % with A's heads times 3 (change 30.0, 25.0 to 35.0)"),
+    ):  # fmt: skip
+        assert numbers in grounds[name]
 
 
 def test_holm_is_over_all_claims_of_the_paper(tmp_path: Path) -> None:

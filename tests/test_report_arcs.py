@@ -228,16 +228,6 @@ def test_a_token_lights_its_arc_and_its_word_by_pointer_and_by_keyboard(
         assert seen.errors == []
 
 
-def test_a_token_beyond_the_edge_is_scrolled_to(browser: Any, page: Path) -> None:
-    with visit(browser, page, width=380) as seen:
-        box = ".head-sentences .scroll"
-        seen.value(f"document.querySelector('{box}').style.width = '60px'")
-        seen.page.locator(box).focus()
-        for _ in range(4):
-            seen.page.keyboard.press("ArrowRight")
-        assert seen.value(f"document.querySelector('{box}').scrollLeft") > 0
-
-
 def test_however_many_sentences_there_are_a_page_stays_small() -> None:
     source = "the quick brown fox jumps over the lazy dog near a river " * 4
     rows = [
