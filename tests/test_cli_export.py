@@ -24,11 +24,6 @@ from lm_helpers import saved, tokenizer
 Command = Callable[..., Said]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("inputs") / "model", "llama")
-
-
 def test_the_bundled_model_without_two_heads_is_an_ordinary_model(
     command: Command, loaded: None, pocket: LanguageModel, tmp_path: Path
 ) -> None:

@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from lm_helpers import saved
-
 Command = Callable[..., Any]
 PROMPT = "The cat sees a cat and a dog"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("model"))
 
 
 def test_own_answer_prompt_file_table_and_heads_of_a_run(

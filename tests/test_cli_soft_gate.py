@@ -20,14 +20,8 @@ from headscope.studies.find.soft_gate import FindSoftGate, effects, find_soft_ga
 from headscope.studies.models import ModelChoice
 from headscope.studies.questions import QuestionsChoice
 from headscope.studies.report import write_report
-from lm_helpers import saved
 
 Command = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")

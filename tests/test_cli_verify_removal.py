@@ -10,15 +10,9 @@ from typing import Any
 
 import pytest
 
-from lm_helpers import saved
 from verify_helpers import write_data
 
 Command = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")

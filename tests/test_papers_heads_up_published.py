@@ -13,6 +13,7 @@ from heads_up_helpers import (
     EXPERIMENTS,
     FOREIGN,
     LLAMA,
+    OWN,
     cell,
     llama_setting,
     made,
@@ -27,9 +28,11 @@ from headscope.papers.heads_up.masks import TABLES
 from headscope.papers.heads_up.prompts import target_first
 from headscope.papers.paper import Setting, Steering
 from headscope.papers.published import PaperTask, examples_digest
+from headscope.papers.reproduce import _table
 from headscope.results.one_by_one import OneByOneDetails
 from headscope.runs.codec import decode
 from headscope.studies.models import ModelChoice
+from headscope.verify.masks.conditions import HYBRID
 
 BASE, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-7B"
 
@@ -191,3 +194,17 @@ def test_word_tasks_are_known_by_their_outputs_too(
     assert place_of(setting, "Table 2").reference.comparable
     assert "other examples of synonym" in place_of(setting, TABLES["accuracy"]).reference.why
     assert "mine" not in place_of(setting, TABLES["accuracy"]).reference.why
+
+
+def test_no_difference_to_the_paper_s_hybrid_is_told(
+    llama: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cells_module, "_of_paper", lambda task: True)
+    given = {"accuracy": [made(selected=0.7), made(selected=0.5, own=replace(OWN, of=HYBRID))]}
+    put(llama, "shots-antonym-masked", proof("antonym", given))
+    (table,) = EXPERIMENTS["table-3"].show(llama).tables
+    at = table.columns.index("antonym")
+    by = {one["name"]: one["cells"][at] for one in _table(table)["rows"]}
+    assert by["mask, 5-shot"]["difference"] == pytest.approx(0.7 - 0.73)
+    hybrid = by["mask of hybrid, 5-shot"]
+    assert (hybrid["published"], hybrid["difference"]) == ("0.69", None)

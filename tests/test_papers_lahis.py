@@ -444,6 +444,26 @@ def test_texts_are_read_without_the_heads_by_the_moving_gate(tmp_path: Path) -> 
     assert config.documents == scales.documents(one, "tested")
 
 
+def test_the_moving_gate_stands_beside_the_still_one(tmp_path: Path) -> None:
+    one = setting(tmp_path)
+
+    def agreement(jaccard: float, more: float | None) -> dict[str, Any]:
+        return {
+            "important": [10, 10], "shared": 8, "jaccard": jaccard, "expected_exact": 0.1,
+            "p_value": 0.002, "all": around(0.9).record(), "within_layers": around(0.8).record(),
+            "p_within_layers": 0.003, "costs_more": None if more is None else around(more).record(),
+        }  # fmt: skip
+
+    languages = {"de": agreement(0.5, 0.02), "en": agreement(0.6, None)}
+    finish(one, "gates", {"languages": languages})
+    finish(one, "perplexity-moving", losses_result({"de": 0.1, "en": 0.025}))
+    table = tell(one, "moving-gate").tables[0]
+    rows = {row.name: dict(zip(table.columns, row.cells, strict=True)) for row in table.rows}
+    assert rows["de"]["NLL, moving less still"].low == pytest.approx(0.01)
+    assert rows["en"]["NLL, moving less still"].why == "no head is specific to this language"
+    assert rows["en"]["Jaccard"].value == 0.6
+
+
 # What results show: writing
 
 
@@ -501,6 +521,13 @@ def off_result(measured: Row | None) -> OffTarget:
             identifier=None, written={}, not_measured={"off_target": "x"} if not measured else {},
         ),
     )  # fmt: skip
+
+
+def test_outputs_without_an_identified_language_say_nothing(tmp_path: Path) -> None:
+    one = other(tmp_path, data=DATA)
+    finish(one, "off-target-continue", off_result(None))
+    shown = tell(one, "off-target")
+    assert shown.found == "" and not claims_of({"told": shown})
 
 
 def steered_result(change: float, beside: float, p_draws: float, half: float) -> Steered:

@@ -166,6 +166,16 @@ def test_data_make_all_but_the_trainings_runnable(
     assert seconds["removal"] == pytest.approx(times * 1012 / 997 * (seconds["scores"] or 0.0))
 
 
+def test_one_direction_is_compared_with_nothing(large: Setting) -> None:
+    one = replace(large, data=PaperData(pairs=("en-de=a.tsv",)))
+    missing = experiment(NAME, "figure-5").steps(one)
+    assert isinstance(missing, Missing) and "--pairs de-en=FILE" in missing.give
+    two = replace(large, data=PaperData(pairs=("en-de=a.tsv", "de-en=b.tsv")))
+    steps = experiment(NAME, "figure-5").steps(two)
+    assert not isinstance(steps, Missing) and steps[-1].name == "overlap"
+    assert not isinstance(experiment(NAME, "figure-1").steps(one), Missing)
+
+
 def test_the_pocket_model_needs_nothing_and_takes_the_stored_trainings(bundled: Setting) -> None:
     plan = make_plan(PAPER.experiments, bundled, lambda work: work.tokens)
     assert not [one for one in plan.experiments if one.missing]
@@ -467,6 +477,14 @@ def test_the_bound_of_figure_5_is_asked_of_its_ten_directions(
     assert bool(claim.decides) is (claim.holds is None)
 
 
+def test_directions_from_english_beside_those_into_it() -> None:
+    into = [pair("de-en", "es-en", 0.9)]
+    for jaccard, holds in ((0.6, False), (0.95, True)):
+        (claim,) = findings.figure_28_claim([pair("en-de", "en-es", jaccard)], into)
+        assert claim.holds is holds and not claim.sure
+    assert findings.figure_28_claim([], into) == []
+
+
 @pytest.mark.parametrize(
     ("shares", "above", "holds"),
     [
@@ -621,6 +639,17 @@ def test_selections_are_held_against_random_ones_of_the_same_size(
         conditions[kind] = mixture(kind, -6.0, -4.0, against_random=beside)
     (claim,) = findings.trater_claim(conditions)
     assert claim.holds is holds
+    assert findings.trater_claim({"baseline": conditions["baseline"]}) == []
+
+
+def test_the_stored_trainings_stand_beside_table_1(bundled: Setting) -> None:
+    stored = files("headscope.papers") / "data" / "stored" / "trater-pocket.json"
+    bundled.kept("trater").parent.mkdir(parents=True)
+    bundled.kept("trater").write_text(stored.read_text("utf-8"), "utf-8")
+    shown = experiment(NAME, "table-1").show(bundled)
+    cells = {row.name.partition(":")[0]: row.cells[0] for row in shown.tables[0].rows}
+    assert cells["remove"].published == 41.33 and cells["remove random"].published is None
+    assert shown.found and [claim["name"] for claim in shown.more["claims"]]
 
 
 @pytest.mark.parametrize(

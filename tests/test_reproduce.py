@@ -236,6 +236,13 @@ def test_what_a_user_decides_is_told_signed_and_refused_where_nothing_follows_it
     assert "limit 4" in steered["answer"]["sure"] and "limit" not in usual["answer"]["sure"]
 
 
+def test_options_of_other_commands_are_told_apart() -> None:
+    ours = InputError("give more with --documents de=FILE")
+    assert running._said(ours) == str(ours)
+    foreign = InputError("--data has no 'source'; name --source-column")
+    assert "reproduce has no --data or --source-column" in running._said(foreign)
+
+
 def test_results_of_the_package_stand_for_trainings_of_the_same_weights(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,13 +26,6 @@ from headscope.studies.verify.language_texts import documents_leakage, named_hea
 from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.verify.languages.conditions import LanguageRemoval
 from language_helpers import ENGLISH, GERMAN, data_of, naive_losses, write_documents
-from lm_helpers import saved
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two layers of four heads over two pairs of keys and values."""
-    return saved(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")

@@ -34,16 +34,11 @@ from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.translation import Removal, conditions, measures
 from headscope.verify.translation.evidence import TEXTS, removal_evidence
 from headscope.verify.translation.measures import Translations
-from lm_helpers import folded, saved
+from lm_helpers import folded
 from verify_helpers import naive, rows_of, scores, write_data
 
 PROMPT = "Translate this sentence from {} to {}\nSentence: {}\nAnswer:"
 LANGUAGES = {"en": "English", "de": "German"}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
