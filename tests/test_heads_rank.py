@@ -12,11 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
+from headscope.find.translation_config import TranslationScore
 from headscope.heads import Geometry, HeadScores, HeadSet, Rank, save_scores
 from headscope.lm import LanguageModel
-from headscope.runs import Signature
+from headscope.runs import Signature, open_run
 from headscope.runs.signature import configuration
+from headscope.studies.compare.checkpoints import Checkpoint
+from headscope.studies.compare.formation import Formation, MeasuredCheckpoint, Opened, series
+from headscope.studies.models import ModelChoice
 from headscope.studies.use.steering import Steer, steering_heads
 from headscope.studies.verify.one_by_one import OneByOne, starting_order
 from headscope.verify.languages.conditions import language_heads
@@ -120,3 +125,45 @@ def test_an_order_of_heads_goes_by_the_rank(
     for order in orders:
         config = OneByOne(str(tmp_path), 2, order=order, rank=rank)
         assert str(starting_order(config, pocket).heads[0]) == best
+
+
+@RANKS
+def test_methods_are_compared_by_the_heads_of_the_rank(
+    rank: Rank, best: str, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    places = [tmp_path / "found", tmp_path / "other"]
+    for place in places:
+        with open_run(place, "find translation-score", {"name": place.name}, {}) as run:
+            save_scores(place, swapped(Geometry.uniform(2, 4)))
+            run.finish({"run": str(place)})
+    said = command("compare", "methods", *places, "--k", 1, "--rank", rank, "--json", "--out",
+                   tmp_path / "run")  # fmt: skip
+    result = json.loads(said.out)
+    assert [one["heads"] for one in result["columns"]] == [[best]] * 2
+    first = next(one for one in result["heads"] if f"{one['layer']}.{one['head']}" == best)
+    assert [one["rank"] for one in first["columns"].values()] == [1, 1]
+
+
+@RANKS
+def test_top_sets_of_checkpoints_are_cut_by_the_rank(rank: Rank, best: str) -> None:
+    """The first checkpoint has one best head by either ranking, the last one's by score."""
+    last = swapped(Geometry.uniform(2, 4))
+    values = np.where(last.values == 0.9, 0.9, 0)
+    first = HeadScores(last.geometry, values, last.method, extra={"chance": np.zeros((2, 4))})
+    measured = [
+        MeasuredCheckpoint(
+            Opened(Checkpoint(name, ModelChoice()), last.geometry, {"model": name}, "float32"),
+            {},
+            {"mean": scores},
+            [["ein Hund", "zwei Katzen"]],
+        )
+        for name, scores in (("first", first), ("last", last))
+    ]
+    pairs = PairFile(
+        tuple(SentencePair(text, text, text) for text in ("ein Hund", "zwei Katzen")),
+        "en", "de", "x", "0",
+    )  # fmt: skip
+    config = Formation((), score=TranslationScore(bootstrap_draws=5), rank=rank)
+    ranking, rows = series(measured, {"en-de": pairs}, 1, config)
+    assert ranking.rank == rank
+    assert rows[0].top_overlap_with_last == (best == BEST["score"])
