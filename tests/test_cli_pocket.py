@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from headscope.data.pairs import PairSource, read_pairs
-from headscope.pocket.sample import sample_pairs
-from headscope.pocket.world.languages import CODES
+from headscope.pocket.sample import TASKS, sample_pairs
+from headscope.pocket.train import PocketTraining
+from headscope.pocket.world.languages import CODES, DIRECTIONS
 from headscope.runs import file_digest
 
 
@@ -47,6 +48,37 @@ def test_the_same_command_writes_the_same_file_and_another_seed_another(
     assert sample("one.tsv", 1) == sample("two.tsv", 1)
     assert sample("one.tsv", 1)[0] != sample("two.tsv", 2)[0]
     assert sample("one.tsv", 1)[1] != sample("two.tsv", 2)[1]
+
+
+def test_the_list_names_what_there_is(command: Callable[..., Any]) -> None:
+    told = json.loads(command("pocket", "sample", "--list", "--json").out)
+    assert told["languages"] == list(CODES)
+    assert told["directions"] == list(DIRECTIONS)
+    assert told["splits"] == ["train", "dev", "test"]
+    assert told["tasks"] == list(TASKS)
+    assert told["run"] is None
+    text = command("pocket", "sample", "--list").out
+    assert text.splitlines()[0] == "languages: en, de, es, ru, tr"
+
+
+@pytest.mark.parametrize("name", ["final", "state"])
+def test_training_hands_its_settings_on_and_tells_where_the_weights_are(
+    name: str, command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: dict[str, Any] = {}
+
+    def train(out: Path, config: PocketTraining, device: str, stop_after: int | None) -> Path:
+        seen.update(out=out, config=config, device=device, stop_after=stop_after)
+        return out / name
+
+    monkeypatch.setattr("headscope.studies.pocket.train.train_pocket", train)
+    arguments = ("--out", tmp_path, "--steps", 9, "--seed", 4, "--stop-after", 2, "--json")
+    told = json.loads(command("pocket", "train", *arguments).out)
+    assert seen["config"] == PocketTraining(steps=9, seed=4)
+    assert (seen["out"], seen["device"], seen["stop_after"]) == (tmp_path, "cpu", 2)
+    assert told["finished"] is (name == "final")
+    assert told["weights"] == (str(tmp_path / "final") if name == "final" else None)
+    assert told["run"] == str(tmp_path)
 
 
 def test_a_sample_replaces_samples_alone(command: Callable[..., Any], tmp_path: Path) -> None:

@@ -252,6 +252,14 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
         write_tasks(tmp_path / "new", n=10**22)
 
 
+def test_the_command_writes_the_tasks(command: Any, tmp_path: Path) -> None:
+    done = command("pocket", "tasks", "--out", str(tmp_path / "t"), "--n", "2", "--json")
+    assert done.code == 0
+    result = json.loads(done.out)
+    assert result["tasks"] == {task.name: 2 for task in TASK_FILES}
+    assert {"signature", "run", "seconds"} <= result.keys()
+
+
 def test_a_corpus_has_the_share_of_translations_it_was_asked_for() -> None:
     drawn = list(islice(corpus_documents("train", 3, share=0.25), 800))
     bilingual = [one for one in drawn if one.kind == "bilingual"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import subprocess
@@ -177,6 +178,18 @@ def test_work_shows_a_bar_unless_it_is_silenced(
     assert shown.out == "" and "checking heads" in shown.err and calls[0][0] in shown.err
     find(pocket, PAIRS, pair="en-de", out="asked", progress=True)
     assert calls[0][0] in capsys.readouterr().err
+
+
+def test_a_notebook_shows_one_line_with_a_bar(
+    pocket: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    stream = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    monkeypatch.setattr("sys.stderr", stream)
+    headscope.find.translation_score(pocket, PAIRS, pair="en-de")
+    lines = stream.getvalue().split("\r")
+    assert stream.getvalue().count("\n") == 0 and lines[-1] == ""
+    assert any("█" * 20 in line for line in lines) and lines[-2].strip() == ""
 
 
 def test_a_repr_fits_ten_lines(

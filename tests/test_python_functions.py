@@ -24,6 +24,7 @@ from headscope.cli.app import app
 from headscope.data.documents import DocumentSource, read_documents
 from headscope.data.pairs import PairFile, PairSource, read_pairs
 from headscope.errors import InputError
+from headscope.heads import Gate, HeadScores, HeadSet
 from headscope.runs import Result, encode
 from headscope.studies.functions import _named, function_of
 from headscope.studies.registry import COMMANDS
@@ -309,3 +310,20 @@ def test_what_cannot_be_meant_is_refused(given: dict[str, Any], words: str) -> N
     heads = {} if not given else {"heads": "0.1"}
     with pytest.raises(InputError, match=words):
         function_of("verify removal")("pocket", **heads, **given)
+
+
+def test_heads_show_themselves() -> None:
+    geometry = headscope.Geometry.uniform(2, 3)
+    values = np.arange(6, dtype=float).reshape(2, 3) / 10
+    scores = HeadScores(geometry, values, "induction")
+    chosen = scores.top(2)
+    for shown in (scores, chosen, chosen.removed()):
+        assert shown._repr_html_().startswith("<iframe srcdoc=")
+        assert shown.figure().axes
+    frame = scores.to_frame()
+    assert frame.pivot(index="layer", columns="head", values="score").to_numpy().tolist() == (
+        values.tolist()
+    )
+    gates = Gate.of(geometry, {headscope.Head(1, 2): 0.5}).to_frame()
+    assert gates[gates.gate != 1][["layer", "head", "gate"]].to_numpy().tolist() == [[1, 2, 0.5]]
+    assert HeadSet.parse("1.2", geometry).to_frame().selected.sum() == 1
