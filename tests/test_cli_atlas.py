@@ -64,6 +64,12 @@ def test_the_report_can_be_written_again_elsewhere(
     assert command("report", run).out == f"report: {(run / 'report.html').resolve()}\n"
 
 
+def test_one_file_cannot_hold_the_reports_of_several_runs(command: Command, tmp_path: Path) -> None:
+    code, said, err = command("report", "one", "two", "--out", tmp_path / "report.html")
+    assert (code, said) == (2, "")
+    assert "--out names one file for 2 runs" in err
+
+
 def test_a_report_replaces_reports_alone(
     command: Command, arguments: tuple[object, ...], tmp_path: Path
 ) -> None:

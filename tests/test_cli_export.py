@@ -284,6 +284,17 @@ def test_rounding_to_half_of_the_bits_is_no_excuse_for_a_wrong_export(
     assert not (out / "checkpoint").exists() and not (out / "DONE.json").exists()
 
 
+def test_a_gate_that_does_no_more_than_rounding_proves_nothing(
+    command: Command, model: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    said = command("use", "export", "--model", model, "--heads", "0.1", "--scale", 1.000001,
+                   "--out", run)  # fmt: skip
+    assert said.code == 0, said.err
+    assert command("report", run).code == 0
+    assert "This proves nothing" in (run / "report.html").read_text()
+
+
 def test_an_export_that_is_gone_is_told(command: Command, model: Path, tmp_path: Path) -> None:
     import shutil
 

@@ -209,3 +209,15 @@ def test_a_bad_file_is_named_with_its_line(
     said = command("verify", "failures", "--outputs", file, "--out", tmp_path / "run")
     assert said.code == 2 and said.out == ""
     assert words in said.err and "o.jsonl" in said.err and "Traceback" not in said.err
+
+
+def test_what_is_no_run_is_told(command: Command, tmp_path: Path) -> None:
+    assert "give either the folder" in command("verify", "failures").err
+    assert "not a finished run" in command("verify", "failures", tmp_path).err
+    (tmp_path / "result.json").write_text("{}")
+    done = {"format": 1, "result": file_digest(tmp_path / "result.json")}
+    (tmp_path / "DONE.json").write_text(json.dumps(done))
+    assert "no result" not in command("verify", "failures", tmp_path).err
+    assert "removes heads" in command("verify", "failures", tmp_path).err
+    one = command("verify", "failures", "--outputs", tmp_path / "x", "--source-language", "en")
+    assert one.code == 2 and "one language alone" in one.err

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headscope.pocket.tasks import write_tasks
+from headscope.verify.other_tasks import library as task_library
 
 Command = Callable[..., Any]
 CHOICE, WRITTEN = "pocket_capitals", "pocket_repeat_generated"
@@ -53,6 +54,34 @@ def test_a_stopped_run_goes_on_where_it_was(
     assert first["levels"] == second["levels"] and first["tests"] == second["tests"]
     again = command(*asked(folder, out), "--limit", "2", "--json")
     assert json.loads(again.out)["levels"] == first["levels"] and len(calls) == 13
+
+
+def test_mean_ablation_and_doses_run(command: Command, folder: Path, tmp_path: Path) -> None:
+    more = ("--limit", "2", "--ablate", "mean", "--gate", "0", "--gate", "2", "--json")
+    result = json.loads(command(*asked(folder, tmp_path / "run"), *more).out)
+    rows = [row for row in result["conditions"] if row["kind"] == "selected"]
+    assert [(row["gate"], row["replacement"]) for row in rows] == [(0.0, "mean"), (2.0, "mean")]
+    measured = {row["condition"] for row in result["levels"] if row["part"] == CHOICE}
+    assert measured == {row["id"] for row in result["conditions"]}
+
+
+def test_the_list_names_every_group(command: Command) -> None:
+    code, said, _ = command("verify", "tasks", "--list", "--json")
+    assert code == 0 and json.loads(said)["groups"] == task_library.GROUPS
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ((), "no task is named"),
+        (("--task", "", "--heads", "0.0"), "no task is named"),
+        (("--task", "absent.yaml"), "no heads are given"),
+        (("--task", "absent.yaml", "--heads", "1.1"), "absent.yaml: cannot be read"),
+    ],
+)
+def test_what_is_missing_is_said(command: Command, more: tuple[str, ...], why: str) -> None:
+    code, said, err = command("verify", "tasks", *more)
+    assert (code, said) == (2, "") and why in err
 
 
 TASK = """task: own

@@ -134,3 +134,12 @@ def test_a_damaged_row_is_named_whatever_reads_it(
             code, out, err = command(*reader, run)
             assert (code, out) == (2, "") and err.count("\n") == 1, reader
             assert "outputs.jsonl, line 3: is damaged" in err, (reader, err)
+
+
+def test_languages_that_contradict_the_pocket_pair(command: Command) -> None:
+    for languages, said in (
+        (("--pair", "en-de", "--source-language", "de"), "contradicts the language de"),
+        (("--source-language", "en"), "one language alone is given"),
+    ):
+        code, _, err = command("verify", "one-by-one", "--heads", "0.0", *languages)
+        assert code == 2 and said in err

@@ -288,6 +288,17 @@ def test_a_line_without_end_is_refused_while_it_is_read(tmp_path: Path) -> None:
     assert int(grown) < 300 * 1024  # KiB
 
 
+def test_a_file_that_does_not_fit_in_memory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(text: str, **options: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(json, "loads", full)
+    said = failure(write(tmp_path / "a.jsonl", '{"source": "a", "target": "b"}\n'))
+    assert "a.jsonl needs more memory" in said
+
+
 def test_columns_of_one_name_and_values_beyond_python(tmp_path: Path) -> None:
     table = pa.table([["a"], ["b"], ["c"]], names=["source", "source", "target"])
     pq.write_table(table, tmp_path / "a.parquet")
@@ -625,3 +636,12 @@ def test_source_and_target_are_two_columns_and_two_languages(tmp_path: Path) -> 
         with pytest.raises(InputError, match="are one language"):
             read_pairs(PairSource(path, pair))
     assert read_pairs(PairSource(path, "zho_Hans-zho_Hant")).pairs  # one language, two scripts
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    pairs = [SentencePair("1", "Yes", "Ja")]
+    write(tmp_path / "file", "mine")
+    for place in (tmp_path, tmp_path / "file" / "a.tsv"):
+        with pytest.raises(InputError, match="is a f"):
+            write_pairs(place, pairs)
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]

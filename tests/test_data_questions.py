@@ -123,6 +123,17 @@ def test_a_damaged_file_is_refused_with_its_place(tmp_path: Path, text: str, sai
     assert said in str(error.value) and str(path) in str(error.value)
 
 
+def test_bytes_that_are_no_text_and_files_that_are_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "q.jsonl"
+    path.write_bytes(b'{"context": "c"}\n\xff\n')
+    with pytest.raises(InputError, match="line 2: is not valid UTF-8"):
+        read_questions(path)
+    with pytest.raises(InputError, match="does not exist"):
+        read_questions(tmp_path / "none.json")
+    with pytest.raises(InputError, match="limit is 0"):
+        read_questions(path, 0)
+
+
 @given(st.text(min_size=1), st.text(min_size=1))
 def test_a_template_puts_texts_in_as_they_are(context: str, question: str) -> None:
     one = Question("1", context, question, ("a",), 1)

@@ -454,6 +454,14 @@ def test_the_page_has_neither_styles_nor_scripts_of_its_own() -> None:
     assert scripts[1][1] == ""
 
 
+def test_the_static_picture_is_the_map_by_the_first_score() -> None:
+    html = page.static(about())
+    assert html.startswith("<iframe") and "TS \u2212 chance" in html
+    colours = Counter(re.findall(r"cell (\w+)", html))
+    assert colours["na"] == 1 and colours["s16"] == 1
+    assert "cell plain" in page.static(about(scores=[]))
+
+
 def test_widgets_share_a_page_and_keep_their_state_to_themselves(browser: Any) -> None:
     model = {"html": page.skeleton(about()), "css": page.widget_css(), "about": about()}
     events = list(run({"input": about()["examples"][0]["input"], "gates": {"5.1": 0}, "draw": 0,

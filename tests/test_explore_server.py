@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import queue
 import random
@@ -27,7 +28,7 @@ from headscope.heads import Gate
 from headscope.live import connections
 from headscope.live.command import Explore, explorer_of
 from headscope.live.explorer import KEPT, Explorer
-from headscope.live.server import _Server, listen, serve
+from headscope.live.server import _Server, application, listen, serve
 from headscope.live.worker import END, Job, Worker
 from headscope.live.writing import Stopped
 from headscope.lm import LanguageModel
@@ -316,6 +317,22 @@ def test_an_error_of_ours_is_told_and_the_next_question_answered(
     worker.close()
 
 
+def test_an_error_of_ours_in_a_look_up_has_a_sentence(
+    pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from starlette.testclient import TestClient
+
+    explorer = explorer_of(Explore(), pocket)
+    worker = Worker(explorer)
+    guard = application(explorer, worker, ["localhost"], 1)
+    client = TestClient(guard, "http://localhost", raise_server_exceptions=False)
+    assert client.get(f"/?token={guard.token}").status_code == 200
+    monkeypatch.setattr(Explorer, "look_up", lambda *_: 1 / 0)
+    answer = client.post("/ask/copy", json=RUN)
+    worker.close()
+    assert answer.status_code == 500 and "ZeroDivisionError" in answer.json()["error"]
+
+
 def gathered() -> tuple[list[dict[str, Any]], threading.Event, Any]:
     """Events of an answer, whether it has ended, and what takes them."""
     events: list[dict[str, Any]] = []
@@ -553,6 +570,20 @@ def test_nonsense_gives_a_line_and_no_traceback(
     assert "Traceback" not in said
     lines = said.splitlines()
     assert len(lines) == len(set(lines)) and len(lines) < 16
+
+
+def test_equal_lines_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    """17,522 of them are told at 1, 10, 100, 1,000 and 10,000; only errors of ours have more."""
+    log = logging.Logger("test")
+    log.addHandler(connections.Lines())
+    for _ in range(17_522):
+        log.error("no file left", exc_info=OSError(24, "Too many open files"))
+    for _ in range(3):
+        log.error("an answer failed", exc_info=ZeroDivisionError("by zero"))
+    said = capsys.readouterr().err
+    assert said.count("no file left") == 5 and "(10,000 times)" in said
+    assert said.count("an answer failed") == 1
+    assert said.endswith("\nZeroDivisionError: by zero\n")
 
 
 def test_what_nobody_waits_for_is_not_saved(tmp_path: Path) -> None:

@@ -146,6 +146,31 @@ def test_timing_steps_trains_nothing(inputs: tuple[str, str]) -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, lm.model.parameters(), strict=True))
 
 
+def test_a_loss_that_is_no_number_stops_the_run_which_can_go_on(
+    inputs: tuple[str, str], run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = train.answer_losses, 0
+    monkeypatch.setattr(train, "seconds_a_step", lambda *_: 1.0)
+
+    def broken(lm: Any, samples: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        losses = real(lm, samples)
+        return losses * float("nan") if calls == 6 else losses
+
+    with monkeypatch.context() as patch:
+        patch.setattr(train, "answer_losses", broken)
+        message = (
+            r"backwards\.json, example \d+ \(line \d+\): the loss of its answer is nan; .* kept"
+        )
+        with pytest.raises(InputError, match=message):
+            find_mask(settings(*inputs), tmp_path / "run")
+    seen: list[int] = []
+    result = find_mask(settings(*inputs), tmp_path / "run", lambda *now: seen.append(now[1]))
+    assert seen == [6, 7, 8, 9, 10, 11, 12]
+    assert encode(result)["heads"] == json.loads((run / "result.json").read_text())["heads"]
+
+
 def test_parts_that_do_not_follow_one_another_are_an_error(
     inputs: tuple[str, str], run: Path, tmp_path: Path
 ) -> None:

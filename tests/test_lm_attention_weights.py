@@ -314,6 +314,15 @@ def test_returned_weights_that_are_no_softmax_raise():
         recorded(lm, batch, WeightRequest(places(batch, 3)))
 
 
+@pytest.mark.parametrize("name", ["llama", "bloom"])
+def test_no_rows_is_an_empty_step(name):
+    lm = wrap(name)
+    batch = sample_batch(LENGTHS)
+    request = WeightRequest(places(batch, 1, 2), rows=torch.zeros(3, 14, dtype=torch.bool))
+    found = recorded(lm, batch, request)
+    assert found.weights.shape == (0, lm.geometry.total, 2) and found.rows.shape == (0, 2)
+
+
 @pytest.mark.parametrize(
     "bad",
     [

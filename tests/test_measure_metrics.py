@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import unicodedata
 from functools import cache
 
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.data.words import plain_words
-from headscope.errors import InputError
+from headscope.errors import InputError, MissingExtra
 from headscope.measure import (
     bleu,
     bleu_from_statistics,
@@ -160,6 +161,13 @@ def test_tokenizer_that_is_installed_is_used(
 def test_unknown_tokenizer_lists_the_known_ones() -> None:
     with pytest.raises(InputError, match=r"'14a'.*13a"):
         bleu(["a"], ["a"], "de", tokenizer="14a")
+
+
+def test_missing_sacrebleu_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sacrebleu.metrics", None)
+    monkeypatch.setitem(sys.modules, "sacrebleu", None)
+    with pytest.raises(MissingExtra, match="pip install sacrebleu"):
+        chrf(["a"], ["a"])
 
 
 SEQUENCES = st.lists(st.sampled_from("abcd"), max_size=12)

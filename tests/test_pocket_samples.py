@@ -188,6 +188,15 @@ def test_a_seed_decides_and_fewer_are_the_first_ones() -> None:
     assert many.path == "pocket:dev" and many.unanswerable == 0
 
 
+def test_what_the_world_lacks_is_refused() -> None:
+    with pytest.raises(InputError, match="n is 0"):
+        sample_questions("dev", 0, 0)
+    with pytest.raises(InputError, match="no kind of question"):
+        sample_questions("dev", 1, 0, "three-languages")
+    with pytest.raises(InputError, match="no language 'fr'"):
+        sample_questions("dev", 1, 0, "any", ("fr",))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("tasks")
@@ -363,3 +372,9 @@ def test_facts_are_held_out_and_the_same_in_every_pair() -> None:
             name = prompt.prompt.split(" ")[0].casefold()
             for value in (prompt.answer_a.english, prompt.answer_b.english):
                 assert item_split(f"origin {name} {value}") != "train"
+
+
+@pytest.mark.parametrize("pair", ["de-fr", "de", "de-de", ""])
+def test_pairs_the_world_lacks(pair: str) -> None:
+    with pytest.raises(InputError, match="no contradictions"):
+        transfer_prompts(pair, "test", 5, 0)

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from hypothesis import strategies as st
 import headscope
 from command_runs import CommandRun
 from headscope.data.prompts import DEFAULT_TEMPLATE, WrittenTemplate
-from headscope.errors import InputError
+from headscope.errors import Caution, InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
 from headscope.own import digest_of
 from headscope.studies.functions import _with_lists_of_heads, function_of
@@ -447,6 +448,16 @@ def test_functions_are_told_apart_by_what_they_do() -> None:
         exec(code.format(number), space)
     first, same, other = (digest_of(space["f"]) for space in spaces)
     assert first == same != other
+
+
+def test_what_cannot_be_read_makes_runs_of_their_own(pocket: Any) -> None:
+    for value in ((n for n in [1]), threading.Lock(), pocket.model):
+
+        def function(text: str, value: Any = value) -> str:
+            return f"{text}{value}"
+
+        with pytest.warns(Caution, match="is not found again"):
+            assert digest_of(function) != digest_of(function)
 
 
 def test_an_edited_module_makes_another_function(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from headscope.errors import InputError
 from headscope.report.drawing.charts import draw_histograms
 from headscope.runs.reading import result_of
-from headscope.shown.blocks import Histogram, Histograms, Shown, Table
+from headscope.shown.blocks import Histogram, Histograms, Shown, Table, Text
 from headscope.studies.registry import study_of
 from headscope.studies.report import write_report
 from headscope.studies.study import shown_of
@@ -39,6 +39,15 @@ def shown_by(run: Path) -> Shown:
 
 def blocks(shown: Shown, kind: type[Any]) -> list[Any]:
     return [block for block in shown.blocks if isinstance(block, kind)]
+
+
+def test_texts_names_and_reasons_are_escaped_and_long_texts_cut(tmp_path: Path) -> None:
+    run = write_rating(tmp_path / "run", "<script>evil</script>" + "long " * 200)
+    page = page_of(run)
+    assert "<script>evil" not in page and "&lt;script&gt;evil" in page
+    texts = [text for block in blocks(shown_by(run), Text) for _, text in block.texts]
+    assert {len(text) for text in texts} == {401}  # and the sign that it goes on
+    assert all(text.endswith("\u2026") for text in texts)
 
 
 def test_panels_share_their_axes_and_bars_are_shares() -> None:

@@ -90,6 +90,13 @@ def test_methods_without_data_are_left_out_for_other_models(tmp_path: Path) -> N
             assert isinstance(planned, str) is (one.name != "induction"), one.name
 
 
+def test_too_few_methods_and_unknown_ones_are_told(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"fewer than two methods.*fails: there is nothing"):
+        survey(Survey(methods=("one", "fails")), tmp_path / "s")
+    with pytest.raises(InputError, match="did you mean lahis"):
+        survey(Survey(methods=("lahsi",)), tmp_path / "t")
+
+
 def test_the_command_line_surveys_and_lists_methods(
     tmp_path: Path, command: Callable[..., Any]
 ) -> None:

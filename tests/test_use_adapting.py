@@ -164,6 +164,21 @@ def test_one_gate_a_row_is_refused_and_so_are_strangers() -> None:
     assert hooks_of(lm.model) == 0
 
 
+def test_numbers_that_are_not_finite_are_refused() -> None:
+    geometry = Geometry((2, 2))
+    heads = HeadSet.parse("0.1", geometry)
+    for scale in (float("nan"), float("inf"), 1e39):
+        with pytest.raises(InputError, match="finite"):
+            heads_scaled(heads, scale)
+        with pytest.raises(InputError, match="finite"):
+            heads_scaled(heads, 1.0, scale)
+        with pytest.raises(InputError, match="finite"):
+            Adaptation(heads.removed()).outside(scale)
+    for parts in (np.array([np.nan, 1], np.float32), np.ones(3, np.float32)):
+        with pytest.raises(InputError, match="feed-forward gates of 2 layers"):
+            Adaptation(heads.removed(), parts)
+
+
 def test_heads_inside_and_outside_get_their_own_number() -> None:
     geometry = Geometry((3, 2))
     found = heads_scaled(HeadSet.parse("0.2,1.0", geometry), 3.0, 0.25).gate.values

@@ -27,9 +27,9 @@ from headscope.lm.model import LanguageModel
 from headscope.studies.models import ModelChoice
 from headscope.studies.use.export import UseExport, use_export
 from headscope.studies.use.gates import GateChoice
-from headscope.use.exporting import checkpoint, fold_checkpoint
+from headscope.use.exporting import checkpoint, fold_checkpoint, proof
 from headscope.use.exporting.card import Export, export_card, read_base
-from headscope.use.exporting.proof import ProofReference, compare
+from headscope.use.exporting.proof import ProofReference, compare, room_for
 from headscope.use.exporting.tensors import (
     checkpoint_files,
     dequantised_tensors,
@@ -302,6 +302,17 @@ def test_what_a_checkpoint_has_to_be_is_known_before_it_is_read(
     # Weights that were finer than they are said to be are not rounded a second time.
     fine = LanguageModel.wrap(build(name), tokenizer(), check=False)
     assert ProofReference.of(fine, gate, texts=("a text",), rounded=torch.bfloat16).folded is None
+
+
+def test_a_model_that_does_not_fit_is_told_before_it_is_loaded(
+    sharded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = hollow(sharded)
+    assert room_for(model, "cpu") is None
+    monkeypatch.setattr(proof, "_free_memory", lambda: 1000)
+    assert "too large to load" in str(room_for(model, "cpu"))
+    monkeypatch.setattr(proof, "_free_memory", lambda: None)
+    assert room_for(model, "cpu") is None
 
 
 class _Eighth(torch.nn.Linear):

@@ -354,3 +354,13 @@ def changed(out: Path, **values: object) -> None:
     """Write other values into the manifest."""
     file = out / "manifest.json"
     file.write_text(json.dumps({**json.loads(file.read_text("utf-8")), **values}), "utf-8")
+
+
+def test_a_mixture_killed_before_its_result_is_not_written_again(tmp_path: Path) -> None:
+    source, plan, out = write(tmp_path / "a.jsonl", corpus(40)), MixPlan("baseline"), tmp_path / "o"
+    first = mix([source], out, plan)
+    (out / "DONE.json").unlink()
+    (out / "result.json").unlink()
+    times = {file: file.stat().st_mtime_ns for file in (out / "documents").iterdir()}
+    assert mix([source], out, plan).digest == first.digest
+    assert {file: file.stat().st_mtime_ns for file in (out / "documents").iterdir()} == times

@@ -325,6 +325,25 @@ def test_a_task_file_that_cannot_be_used_says_why(
         load_tasks([str(write(tmp_path, **keys))])
 
 
+def test_broken_yaml_and_broken_lines_are_named_by_file_and_line(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    (tmp_path / "rows.jsonl").write_text('{"q": "x", "c": ["A", "B"], "a": 0}\n{"q": \n')
+    with pytest.raises(InputError, match=r"rows.jsonl:2: is not valid JSON"):
+        load_tasks([str(file)])
+    file.write_text("task: small\nmetric_list: [a, b\n")
+    with pytest.raises(InputError, match=r"small.yaml:\d+: is not valid YAML"):
+        load_tasks([str(file)])
+    with pytest.raises(InputError, match="cannot be read"):
+        load_tasks([str(tmp_path / "absent.yaml")])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(InputError, match="holds no task file"):
+        load_tasks([str(tmp_path / "empty")])
+    with pytest.raises(InputError, match=r"rows.jsonl: holds no examples"):
+        load_tasks([str(write(tmp_path, rows=[]))])
+    with pytest.raises(InputError, match="no task is named"):
+        load_tasks([])
+
+
 # Evidence
 
 

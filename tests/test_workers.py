@@ -206,6 +206,36 @@ def test_slurm_works_on_each_phase_and_the_same_command_goes_on(
     assert content(tmp_path / "run") == content(tmp_path / "here")
 
 
+def test_a_job_is_told_in_words(
+    run: Callable[..., Said], command: Callable[..., Said], tmp_path: Path,
+    given: dict[str, tuple[object, ...]], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    kept = fake_slurm.install(tmp_path, monkeypatch)
+    (kept / "busy").touch()
+    (tmp_path / "options.toml").write_text('partition = "cpu"\ntime = "1:00:00"\n')
+    said = command(
+        "find", "first-order", *given["model"], *given["texts"], "--executor", "slurm",
+        "--executor-options", tmp_path / "options.toml", "--out", tmp_path / "run",
+    )  # fmt: skip
+    assert said.code == 0 and "Job 4242 was submitted: 2 parts of the run not" in said.out
+    assert "Run the same command again when the job has ended." in said.out
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--workers", 2, "--device-map", "auto"), "--device-map spreads the model over"),
+        (("--executor", "slurm"), "the Slurm executor needs partition"),
+        (("--workers", 0), "workers"),
+    ],
+)
+def test_what_workers_cannot_do_is_one_sentence(
+    run: Callable[..., Said], more: tuple[object, ...], told: str
+) -> None:
+    said = run("find first-order", "run", *more)
+    assert said.code == 2 and told in said.err and "Traceback" not in said.err
+
+
 def test_a_model_in_memory_has_one_worker(tmp_path: Path, given: dict[str, Any]) -> None:
     texts = {"en": ["a dog sees a cat", "one cat"], "de": ["ein Hund", "eine Katze"]}
     with pytest.raises(InputError, match="is held in memory, where other processes cannot"):
