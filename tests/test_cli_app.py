@@ -80,6 +80,10 @@ def test_a_flag_means_the_same_in_every_command() -> None:
     assert {flag for flag, texts in helps.items() if len(texts) > 1} == own
 
 
+def test_the_command_alone_shows_its_help(command: Callable[..., Any]) -> None:
+    assert command() == command("--help")
+
+
 def test_the_version_is_told(command: Callable[..., Any]) -> None:
     assert command("--version") == (0, f"headscope {headscope.__version__}\n", "")
 

@@ -53,3 +53,10 @@ def test_the_only_language_asked_for_is_that_of_a_file_that_does_not_say_it(tmp_
     # A file that says its languages is believed.
     with pytest.raises(InputError, match="line 2: column 'language' says ru"):
         read_summaries(DocumentSource(jsonl(tmp_path), language="de"))
+
+
+def test_missing_columns_and_languages(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no column 'abstract'"):
+        read_summaries(DocumentSource(jsonl(tmp_path)), "abstract")
+    with pytest.raises(InputError, match="holds no texts in fr; it has de"):
+        read_summaries(DocumentSource(jsonl(tmp_path), languages=("fr",)))

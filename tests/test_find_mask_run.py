@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from headscope.studies.models import ModelChoice
 from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice
 from lm_helpers import saved
+
+Command = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -182,6 +185,26 @@ def test_parts_that_do_not_follow_one_another_are_an_error(
     save_file({**arrays, "losses": arrays["losses"][1:]}, part)
     with pytest.raises(InputError, match="do not follow one another; delete this folder"):
         find_mask(settings(*inputs), broken)
+
+
+def test_bad_input_is_one_sentence(
+    command: Command, inputs: tuple[str, str], tmp_path: Path
+) -> None:
+    model, task = inputs
+    begin = ("find", "mask", "--model", model, "--out", tmp_path / "run")
+    few = command(*begin, "--task", task, "--held-out", 2, "--steps", 3)
+    assert few.code == 2 and "none can get from 4 to 0" in few.err
+    held = command(*begin, "--task", task)
+    assert held.code == 2 and "--held-out" in held.err
+    long = tmp_path / "long.json"
+    rows = [{"input": f"a{n}", "output": "b"} for n in range(4)]
+    rows[2] = {"input": "long", "output": "word " * 9000}
+    long.write_text("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]", "utf-8")
+    too_long = command(*begin, "--task", long, "--held-out", 1, "--learning-rate", 1)
+    assert too_long.code == 2 and "long.json" in too_long.err and "line 4" in too_long.err
+    for said in (few, held, too_long):
+        assert said.out == "" and len(said.err.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
 
 
 def test_fates_follow_from_the_sides_a_weight_was_on() -> None:

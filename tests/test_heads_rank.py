@@ -17,6 +17,9 @@ from headscope.errors import InputError
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import Geometry, HeadScores, HeadSet, Rank, save_scores
 from headscope.lm import LanguageModel
+from headscope.papers.paper import PaperData, Setting
+from headscope.papers.plan import make_plan
+from headscope.papers.registry import paper_named
 from headscope.runs import Signature, open_run
 from headscope.runs.signature import configuration
 from headscope.studies.compare.checkpoints import Checkpoint
@@ -167,3 +170,24 @@ def test_top_sets_of_checkpoints_are_cut_by_the_rank(rank: Rank, best: str) -> N
     ranking, rows = series(measured, {"en-de": pairs}, 1, config)
     assert ranking.rank == rank
     assert rows[0].top_overlap_with_last == (best == BEST["score"])
+
+
+STEPS = {
+    "token-alignment-heads": {
+        "scores", "overlap", "removal", "tasks", "rated", "formation", "key-words-plurals-1",
+    },
+    "lahis": {
+        "perplexity", "summaries", "off-target-translate", "off-target-continue", "soft-gate",
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_papers_rank_by_the_score_itself(name: str, pocket: LanguageModel, tmp_path: Path) -> None:
+    setting = Setting(ModelChoice(), pocket.geometry, pocket.digest, PaperData(), tmp_path)
+    ranks = {
+        one.step.name: one.step.run.settings(setting).rank
+        for one in make_plan(paper_named(name).experiments, setting).steps
+        if one.step.name in STEPS[name]
+    }
+    assert ranks == dict.fromkeys(STEPS[name], "score")

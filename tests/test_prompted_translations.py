@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import find_helpers
 from headscope.data.pairs import PairFile, SentencePair, write_pairs
 from headscope.data.prompts import Template, translation_prompts
-from headscope.data.split import draw_shots, sentence_digest
+from headscope.data.split import draw_shots, sentence_digest, with_shots
 from headscope.errors import InputError
 from headscope.find.alignment import prompts_of
 from headscope.find.needles import Retrieval, hide
@@ -343,6 +343,13 @@ def test_choices_that_cannot_be(tmp_path: Path, changes: dict[str, Any], says: s
     choice = dataclasses.replace(files(tmp_path), **changes)
     with pytest.raises(InputError, match=says):
         read_directions(choice, "model", "dev")
+
+
+def test_shots_in_python_are_those_of_the_command(tmp_path: Path) -> None:
+    choice = PairsChoice(("en-de",), files(tmp_path).data[:1], shots=3)
+    commanded = read_directions(choice, "model", "dev", seed=4)["en-de"]
+    plain = read_directions(dataclasses.replace(choice, shots=0), "model", "dev")["en-de"]
+    assert with_shots(plain, 3, seed=4) == commanded
 
 
 def test_the_pocket_model_takes_shots_of_its_training_sentences() -> None:

@@ -14,7 +14,7 @@ from headscope.results.common import Leakage
 from headscope.results.removal import Measuring, RemovalResult, Removed, removal_of
 from headscope.runs.folder import reopen_run
 from headscope.runs.reading import result_of
-from headscope.shown.blocks import Lines, NotMeasured, Sentences, Shown
+from headscope.shown.blocks import Bars, Lines, NotMeasured, Sentences, Shown, Table
 from headscope.studies.report import write_report
 from headscope.studies.study import shown_of
 from headscope.studies.verify.removal import command
@@ -43,6 +43,14 @@ def test_what_was_not_computed_is_no_zero(tmp_path: Path) -> None:
     ]
     missing = blocks_of(shown(other(tmp_path, removed=Removed(measuring=Measuring()))), NotMeasured)
     assert {one.why for one in missing} == {"the run does not say why"}
+
+
+def test_without_random_heads_nothing_is_said_of_them(tmp_path: Path) -> None:
+    run = write_removal(tmp_path / "run", draws=0)
+    told = shown(run)
+    assert removal_of(run).verdict.startswith("cannot tell")
+    assert isinstance(told.figure, Bars) and "no p over draws" in told.uncertainty
+    assert not any("minus random" in table.title for table in blocks_of(told, Table))
 
 
 def test_the_verdict_is_that_of_both_controls(tmp_path: Path) -> None:

@@ -463,6 +463,15 @@ def test_a_table_with_two_columns_of_one_name_is_refused(tmp_path: Path) -> None
         mix([tmp_path / "c.parquet"], tmp_path / "out", MixPlan(language_column=None))
 
 
+def test_a_row_that_python_cannot_hold_is_rejected(tmp_path: Path) -> None:
+    at = pa.array([0, 1 << 60, 5], pa.timestamp("us"))
+    pq.write_table(pa.table({"text": ["a b", "c d", "e f"], "at": at}), tmp_path / "c.parquet")
+    result = rate(tmp_path / "run", tmp_path / "c.parquet")
+    assert result.figures.documents == 2
+    (reject,) = rejects(tmp_path / "run")
+    assert reject["line"] == 2 and "cannot be read" in reject["reason"]
+
+
 def test_a_mixed_corpus_is_refused_as_parquet_before_anything_is_written(tmp_path: Path) -> None:
     data = write_jsonl(tmp_path / "c.jsonl", [{"text": "a b", "x": 1}, {"text": "c d", "x": "1"}])
     with pytest.raises(InputError, match=r"c\.jsonl: 'x' is a text in line 2 but a number"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,35 @@ def test_orders_go_by_score_with_ties_by_layer_and_head(
         order("ascending", "5.3,0.1")
     with pytest.raises(InputError, match="layer"):
         order("given", "9.3")
+
+
+def test_one_prompt_is_walked_in_the_order_of_changes_and_shown(
+    command: Any, scored: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    said = command(
+        *("verify", "one-by-one", "--heads", scored, "--order", "pass", "--reorder", 12),
+        *("--prompt", PROMPT, "--target", TARGET, "--reference-prompt", "Say this in German: Ja."),
+        *("--steps", 20, "--max-new-tokens", 6, "--device", "cpu", "--out", out, "--json"),
+    )
+    assert said.code == 0, said.err
+    whole = json.loads(said.out)
+    result = whole["details"]
+    # Of another step of random orders there is nothing to compare with, but the level.
+    change = {row["statistic"]: row for row in whole["levels"] if row["change"]}["target_rank"]
+    assert change["value"] == result["steps"][-1]["target_rank"] and whole["tests"] == []
+    assert result["baseline"]["target_rank"] == 1
+    changes = [one["change"] for one in result["changes"]]
+    first = [(one["layer"], one["head"]) for one in result["changes"]]
+    best = sorted(range(12), key=lambda place: -changes[place])
+    heads = [(one["layer"], one["head"]) for one in result["steps"]]
+    assert heads[:12] == [first[place] for place in best]
+    rows = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
+    # A text stands in the result where it differs from that of the step before.
+    for (before, now), step in zip(itertools.pairwise(rows), result["steps"], strict=True):
+        assert step["text"] == (now["text"] if before["text"] != now["text"] else None)
+        assert step["target_rank"] == now["target_rank"]
+    assert command("report", out, "--out", tmp_path / "page.html").code == 0
 
 
 def test_several_directions_give_means_over_sentences_then_directions(
