@@ -88,6 +88,14 @@ def command_runs(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> li
 
 
 @pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a tiny model: two layers of four heads over two pairs of keys and values."""
+    from lm_helpers import saved
+
+    return saved(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="session")
 def pocket() -> LanguageModel:
     """The bundled model, loaded once; tests leave it as it is."""
     import headscope

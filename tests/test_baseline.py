@@ -18,8 +18,6 @@ import find_helpers
 from headscope.answers import LINE, QUOTES, answer_of, answer_span
 from headscope.cli import main
 from headscope.data.pairs import write_pairs
-from headscope.errors import Caution, InputError
-from headscope.find.translation_config import TranslationScore
 from headscope.measure.baseline import (
     Rules,
     answers_right,
@@ -28,9 +26,7 @@ from headscope.measure.baseline import (
 )
 from headscope.measure.identify import off_targets
 from headscope.measure.metrics import chrf
-from headscope.studies.atlas import Atlas, atlas
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.report import write_report
 from mask_helpers import write_mask_run
@@ -199,12 +195,6 @@ def test_choices_have_to_lie_above_guessing() -> None:
     assert choices_above_chance(0.1, 0.25, 100).counts["standard_error"] == pytest.approx(0.0433013)
 
 
-@pytest.mark.parametrize("wrong", [{"examples": 0}, {"off_target": 1.5}, {"unfinished": -1}])
-def test_rules_that_cannot_be(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
-        Rules(**wrong)
-
-
 @pytest.fixture(scope="module")
 def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A model that learned nothing, and sentence pairs whose text a page has to escape."""
@@ -215,31 +205,6 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     marked = [replace(pair, source=f"<b>{pair.source}</b>") for pair in pairs]
     write_pairs(folder / "pairs.tsv", marked)
     return folder / "model", folder / "pairs.tsv"
-
-
-SCORE = TranslationScore(bootstrap_draws=5, chance_draws=2, max_new_tokens=3)
-
-
-def test_a_run_says_that_the_model_does_not_translate(
-    untrained: tuple[Path, Path], tmp_path: Path
-) -> None:
-    model, data = ModelChoice(str(untrained[0])), PairsChoice(("en-de",), (str(untrained[1]),))
-    settings = FindTranslation(model, data, SCORE, baseline=Rules(examples=5))
-    with pytest.warns(Caution, match="does not do this task"):
-        found = find_translation(settings, tmp_path / "found")
-    assert found.baseline_works is False
-    judged = found.baseline_check.judged["en-de"]
-    assert judged.examples == 5 and len(judged.shown) == 3
-    # The run went on all the same.
-    assert found.examples == 12
-    page = write_report(tmp_path / "found").read_text()
-    summary = page[page.index('id="summary"') : page.index('id="the-model-does-not-do-this-task"')]
-    assert "The original model does not do this task" in summary
-    assert "&lt;b&gt;" in page and "<b>the" not in page
-    with pytest.warns(Caution):
-        shown = atlas(Atlas(model, data, SCORE, draws=1, check=2, k=2), tmp_path / "atlas")
-    assert shown.baseline_works is False
-    assert shown.details.baseline_check.judged["en-de"].examples == 2
 
 
 def test_the_command_line_warns_once_and_keeps_its_json(

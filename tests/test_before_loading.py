@@ -292,23 +292,6 @@ def test_a_missing_package_is_told_before_weights_are_read(
     assert said.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("name", ["find lahis", "verify removal", "use rate"])
-def test_a_run_of_another_configuration_is_told_before_weights_are_read(
-    name: str, place: Path, command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.chdir(place)
-    out = ("--out", tmp_path / "run")
-    assert command(*arguments_of(name), *out).code == 0
-
-    def read(*_: Any) -> Any:
-        raise WeightsRead
-
-    monkeypatch.setattr("headscope.lm.loading._model", read)
-    said = command(*arguments_of(name), *out, "--limit", 1)
-    assert said.code == 2 and "another configuration" in said.err
-    assert command(*arguments_of(name), *out).code == 0
-
-
 def test_a_model_that_cannot_be_loaded_leaves_no_run(
     place: Path, command: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -191,29 +191,6 @@ def test_the_signature_tells_options_and_data_apart(
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        (b"", "is empty"),
-        (b"source\ttext\na\tb\n", "line 1 has no column 'target'"),
-        (b"source\ttarget\tlinks\na b\tc\t0-0 1-1\n", "line 2: the link 1-1 lies outside"),
-        (b"source\ttarget\na\tb\nc\t\xff\n", "line 3: byte 3 of the line is not valid UTF-8"),
-        (b"source\ttarget\na\tb\tc\n", "line 2 has 3 cells"),
-    ],
-)
-def test_bad_files_are_named_with_their_line(
-    content: bytes, said: str, command: Command, tmp_path: Path
-) -> None:
-    file, out = tmp_path / "bad.tsv", tmp_path / "links.tsv"
-    file.write_bytes(content)
-    code, printed, err = command("align", "--data", file, "--pair", "en-de", "--out", out)
-    assert (code, printed) == (2, "")
-    assert err.startswith(f"error: {file}")
-    assert said in err
-    assert err.count("\n") == 1
-    assert not out.exists()
-
-
-@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("--pair", "en-german"), "'german'"),
@@ -230,16 +207,3 @@ def test_bad_options_leave_an_earlier_result(
     assert code == 2
     assert said in err
     assert out.read_text() == "earlier\n"
-
-
-def test_the_annotator_is_asked_where_it_is_named(
-    command: Command, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("HEADSCOPE_API_KEY", "OPENAI_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    code, said, err = command(
-        "align", "--data", data, "--pair", "en-de", "--aligner", "llm", "--llm-model", "some",
-        "--base-url", "http://127.0.0.1:9/v1", "--cache", tmp_path / "cache",
-    )  # fmt: skip
-    assert (code, said) == (2, "")
-    assert "HEADSCOPE_API_KEY" in err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import inspect
 import json
 import os
 import subprocess
@@ -171,11 +170,6 @@ def test_as_a_process_json_is_all_there_is_on_stdout(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert json.loads(done.stdout)["run"] == "s.tsv"
     assert done.stderr == ""
-
-
-def test_commands_are_documented() -> None:
-    for path, command in commands():
-        assert inspect.getdoc(command.callback), path
 
 
 @pytest.mark.parametrize(

@@ -31,29 +31,6 @@ def arguments(tmp_path_factory: pytest.TempPathFactory) -> tuple[object, ...]:
     )  # fmt: skip
 
 
-def test_mean_ablation_puts_means_over_other_sentences_in_the_place_of_heads(
-    command: Command, arguments: tuple[object, ...], tmp_path: Path
-) -> None:
-    plain = json.loads(command(*arguments, "--json").out)
-    assert plain["details"]["reference_text"] is None
-    code, _, err = command(*arguments, "--ablate", "mean")
-    assert code == 2 and "another configuration" in err
-    mean = (*arguments[:-1], tmp_path / "mean", "--ablate", "mean")
-    assert command(*mean).code == 0
-    told = json.loads(command(*mean, "--json").out)
-    assert told["details"]["reference_text"]["texts"] == 6  # a quarter of 25
-    assert {one["replacement"] for one in told["conditions"][1:]} == {"mean"}
-    texts = []
-    for run in (arguments[-1], tmp_path / "mean"):
-        lines = (Path(str(run)) / "outputs.jsonl").read_text("utf-8").splitlines()
-        rows = [(one["condition"].split()[0], one) for one in map(json.loads, lines)]
-        kinds = ("original", "selected")
-        texts.append({(kind, one["id"]): one["output"] for kind, one in rows if kind in kinds})
-    common = [key for key in texts[0] if key in texts[1]]
-    differ = {kind for kind, name in common if texts[0][kind, name] != texts[1][kind, name]}
-    assert differ == {"selected"}
-
-
 def test_controls_are_those_of_every_comparison(
     command: Command, arguments: tuple[object, ...], tmp_path: Path
 ) -> None:

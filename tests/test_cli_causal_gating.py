@@ -18,15 +18,9 @@ from headscope.studies.find.causal_gating import FindCausalGating, find_causal_g
 from headscope.studies.models import ModelChoice
 from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice
-from lm_helpers import saved
 
 Command = Callable[..., Any]
 ROLES = ("facilitating", "interfering", "irrelevant")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")

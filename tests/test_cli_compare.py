@@ -128,34 +128,6 @@ def test_top_sets_and_classes_over_directions(command: Command, tmp_path: Path) 
     assert code == 2 and "--inactive not above --threshold" in err
 
 
-def test_overlap_refuses_two_geometries_by_name(command: Command, runs: tuple[Path, Path]) -> None:
-    code, out, err = command("compare", "overlap", *runs, "--mean")
-    assert (code, out) == (2, "") and err.count("\n") == 1
-    assert "4 layers × 5 heads" in err and "2 layers × 3 heads" in err
-    assert str(runs[0]) in err and str(runs[1]) in err
-
-
-def test_lists_alone_need_a_geometry(command: Command, tmp_path: Path) -> None:
-    lists = ("compare", "overlap", "0.1,0.2", "0.2,1.0")
-    code, _, err = command(*lists)
-    assert code == 2 and "--geometry LAYERSxHEADS" in err
-    said = command(*lists, "--geometry", "2x3", "--out", tmp_path / "out")
-    assert said.code == 0 and "0.333" in said.out and "run:" in said.out
-    code, _, err = command(*lists, "--geometry", "2by3")
-    assert code == 2 and "write it like 28x16" in err
-
-
-def test_lists_longer_than_a_file_name_are_compared(command: Command, tmp_path: Path) -> None:
-    heads = ",".join(f"{layer}.{head}" for layer in range(8) for head in range(16))
-    assert len(heads) > 255
-    said = command(
-        "compare", "overlap", heads, "0.1,0.2", "--geometry", "8x16", "--out", tmp_path / "run",
-        "--json",
-    )  # fmt: skip
-    assert said.code == 0, said.err
-    assert json.loads(said.out)["pairs"][0]["intersection"] == 2
-
-
 HUB = """
 import contextlib, io, json, sys
 from headscope.cli import main

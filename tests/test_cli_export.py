@@ -24,11 +24,6 @@ from lm_helpers import saved, tokenizer
 Command = Callable[..., Said]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("inputs") / "model", "llama")
-
-
 def test_the_bundled_model_without_two_heads_is_an_ordinary_model(
     command: Command, loaded: None, pocket: LanguageModel, tmp_path: Path
 ) -> None:
@@ -63,15 +58,6 @@ def test_the_bundled_model_without_two_heads_is_an_ordinary_model(
     second = json.loads(said.out)
     assert second["check"] is None and second["check_note"] == "not asked for"
     assert second["base"]["license"] == "apache-2.0"  # from the card that the first one wrote
-
-
-def test_heads_may_be_a_list_longer_than_the_name_of_a_file(
-    command: Command, loaded: None, tmp_path: Path
-) -> None:
-    named = ",".join(f"{layer}.{head}" for layer in range(6) for head in range(11))
-    assert len(named) > 255
-    said = command("use", "export", "--heads", named, "--no-prove", "--out", tmp_path / "run")
-    assert said.code == 0, said.err
 
 
 def test_an_adapter_is_written_and_compared(command: Command, model: Path, tmp_path: Path) -> None:
@@ -421,17 +407,3 @@ def test_a_pruned_export_that_differs_is_not_named(
     said = command(*arguments, "--as", "pruned", "--out", out)
     assert said.code == 2 and "differs from the gated one by up to" in said.err
     assert not (out / "checkpoint").exists() and not (out / "DONE.json").exists()
-
-
-def test_what_cannot_be_pruned_is_one_sentence_and_leaves_nothing(
-    command: Command, model: Path, tmp_path: Path
-) -> None:
-    for heads, more, message in (
-        ("0.0,0.1,1.2", (), "layer 1 has no key-value group"),
-        ("0.0,0.1,1.2,1.3", ("--scale", 0.5), "layer 0 has no key-value group"),
-        ("0.0,0.1,1.2,1.3", ("--dequantise",), "--dequantise is for writing quantised weights"),
-    ):
-        said = command("use", "export", "--model", model, "--heads", heads, *more, "--as", "pruned",
-                       "--out", tmp_path / "run")  # fmt: skip
-        assert said.code == 2 and message in said.err and said.err.count("\n") == 1, said.err
-        assert not (tmp_path / "run").exists()

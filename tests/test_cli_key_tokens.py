@@ -10,15 +10,8 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
-from lm_helpers import saved
-
 Command = Callable[..., Any]
 PROMPT = "The cat sees a cat and a dog"
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("model"))
 
 
 def test_own_answer_prompt_file_table_and_heads_of_a_run(
@@ -76,28 +69,3 @@ def test_bad_input_is_one_sentence(
     assert (code, said) == (2, "")
     assert message in err and len(err.splitlines()) == 1
     assert not out.exists()
-
-
-def test_a_file_that_is_no_text_is_refused(command: Command, model: Path, tmp_path: Path) -> None:
-    file = tmp_path / "prompt.bin"
-    file.write_bytes(b"cat \xff")
-    code, _, err = command(
-        "find", "key-tokens", "--model", model, "--heads", "0.0", "--word", "cat",
-        "--prompt-file", file,
-    )  # fmt: skip
-    assert code == 2 and "line 1: is not valid UTF-8" in err
-
-
-def test_a_byte_order_mark_is_no_part_of_a_prompt(
-    command: Command, model: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "prompt.txt"
-    file.write_bytes(b"\xef\xbb\xbfcat and dog\r\n")
-    said = command(
-        "find", "key-tokens", "--model", model, "--prompt-file", file, "--word", "cat",
-        "--heads", "0.0", "--draws", 0, "--max-new-tokens", 2, "--out", tmp_path / "run", "--json",
-    )  # fmt: skip
-    assert said.code == 0, said.err
-    told = json.loads(said.out)
-    own = told["details"]
-    assert own["prompt"] == "cat and dog" and own["words"][0]["spans"] == [[0, 3]]

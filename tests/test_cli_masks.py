@@ -128,22 +128,6 @@ def test_a_hybrid_is_not_tested_on_what_it_was_trained_on(
                for words in result.cautions)  # fmt: skip
 
 
-def test_other_random_masks_can_be_drawn(
-    command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
-) -> None:
-    found = found_by(
-        command, "verify", "mask", "--heads", masks["past-en"], "--task", "plural-en",
-        "--held-out", 2, "--max-new-tokens", 1, "--draws", 2, "--control", "same-layers",
-        "--out", tmp_path / "run",
-    )  # fmt: skip
-    rows = [row for row in found["conditions"] if row["draw"] is not None]
-    assert [row["kind"] for row in rows] == ["same layers"] * 2
-    own = next(row for row in found["conditions"] if row["kind"] == "selected")
-    layers = [sorted(head.split(".")[0] for head in row["heads"]) for row in (own, *rows)]
-    assert layers[0] == layers[1] == layers[2]
-    assert len({frozenset(row["heads"]) for row in (own, *rows)}) == 3
-
-
 def test_another_file_can_be_measured_on(masks: dict[str, Path], tmp_path: Path) -> None:
     file = tmp_path / "others.tsv"
     file.write_text("source\ttarget\nThe king sees.\tDer König sieht.\n", "utf-8")
@@ -210,22 +194,6 @@ def test_families_of_masks_are_removed_beside_random_heads(
     lines = (out / "parts/nll.jsonl").read_text("utf-8").splitlines()
     assert sum("baseline check" not in line for line in lines) == 1 + 3 * (1 + 4)
     assert found["baseline_works"] is True
-
-
-def test_a_mask_is_not_tested_on_what_it_was_trained_on(
-    command: Callable[..., Any], masks: dict[str, Path], tmp_path: Path
-) -> None:
-    sides = read_tasks(TaskChoice(("plural-en",)), "pocket")["plural-en"]
-    assert sides.train is not None
-    items = [{"input": one.input, "output": one.output} for one in sides.train.examples[:3]]
-    file = tmp_path / "plural-en.json"
-    file.write_text(json.dumps(items), "utf-8")
-    arguments = ("verify", "mask", "--heads", masks["plural-en"], "--task", file,
-                 "--instruction", "Say: {input}", "--out", tmp_path / "run")  # fmt: skip
-    said = command(*arguments)
-    assert (said.code, said.out) == (2, "")
-    assert "3 of 3 test examples are among those these heads were found on" in said.err
-    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(

@@ -33,33 +33,6 @@ def test_a_mixture_from_the_command_line(tmp_path: Path, command: Callable[..., 
     assert again == result
 
 
-def test_the_language_is_taken_where_it_is(tmp_path: Path, command: Callable[..., Any]) -> None:
-    rows = [{"text": f"<b>{n}", "score": n / 10, "tokens": n, "of": {"code": "en"}}
-            for n in range(90)]  # fmt: skip
-    source = write(tmp_path / "a.jsonl", rows)
-    plain = command("use", "mix", source, "--out", tmp_path / "plain")
-    assert plain.code == 0
-    assert "&lt;b&gt;" in write_report(tmp_path / "plain").read_text("utf-8")
-    words = ("use", "mix", source, "--language-column", "of.code", "--out", tmp_path / "nested")
-    assert "\nen  " in command(*words).out
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--size", "en=5", "--size", "7"), "--size 7 does not say one language's size"),
-        (("--language-column", "tongue"), "has no field 'tongue' for the language"),
-    ],
-)
-def test_what_cannot_be_mixed(
-    tmp_path: Path, command: Callable[..., Any], words: tuple[str, ...], said: str
-) -> None:
-    source = write(tmp_path / "a.jsonl", corpus(60))
-    done = command("use", "mix", source, *words, "--out", tmp_path / "out")
-    assert done.code == 2 and said in done.err and done.err.count("\n") == 1
-    assert not (tmp_path / "out").exists()
-
-
 @pytest.mark.parametrize("file", ["manifest.json", "summary.json"])
 def test_a_damaged_run_has_no_page(tmp_path: Path, command: Callable[..., Any], file: str) -> None:
     out = tmp_path / "out"

@@ -33,11 +33,6 @@ def test_a_message_is_one_line_that_cannot_steer_a_terminal(text: str) -> None:
     assert line.isprintable()
 
 
-@given(st.text(alphabet=st.characters(categories=("L", "N", "P"))))
-def test_a_printable_line_stays_as_it_is(text: str) -> None:
-    assert output.one_line(text) == text
-
-
 def test_json_is_one_object_with_unrounded_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     output.emit({"score": 0.1 + 0.2, "name": "Größe", "low": float("nan")}, True, "not this")
     out = capsys.readouterr().out
@@ -58,31 +53,6 @@ def test_progress_elsewhere_than_on_a_terminal_is_a_line_now_and_then(
     assert said.out == ""
     # After 30 seconds 30 of 200 are done, one a second.
     assert said.err == "scoring [1/2]: 30 of 200 (1.0/s, 170 s left)\n"
-
-
-def test_work_of_an_earlier_run_does_not_count_for_the_rate(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    now = [0.0]
-    monkeypatch.setattr(bars.time, "monotonic", lambda: now[0])
-    with bars.progress() as update:
-        update("scoring", 900, 1000)
-        now[0] += 40
-        update("scoring", 910, 1000)
-    assert capsys.readouterr().err == "scoring: 910 of 1000 (0.2/s, 360 s left)\n"
-
-
-def test_on_a_terminal_progress_writes_to_stderr_alone(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    with bars.progress() as update:
-        update("scoring [1/2]", 1, 2)
-        update("removing", 1, 4)
-    said = capsys.readouterr()
-    assert said.out == ""
-    assert "scoring [1/2]" in said.err
-    assert "removing" in said.err
 
 
 def test_time_left_goes_by_bytes(
@@ -200,20 +170,6 @@ def test_bytes_are_counted_while_a_model_is_loaded(
     calls.clear()
     load(tmp_path, check=False)  # outside of the block nothing is shown
     assert not calls
-
-
-def test_bytes_are_counted_where_tensors_are_joined(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    model = build("mixtral")
-    model.save_pretrained(tmp_path)  # one tensor an expert, which become one of all
-    tokenizer().save_pretrained(tmp_path)
-    calls = _recorded(monkeypatch)
-    hide_loading_bars()
-    with bars.progress():
-        load(tmp_path, check=False)
-    sizes = [tensor.nbytes for tensor in model.state_dict().values()]
-    assert _is_counted_in(calls["loading weights"], sizes)
 
 
 def test_bytes_are_counted_while_a_gguf_file_is_loaded(

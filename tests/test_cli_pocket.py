@@ -50,15 +50,6 @@ def test_the_same_command_writes_the_same_file_and_another_seed_another(
     assert sample("one.tsv", 1)[1] != sample("two.tsv", 2)[1]
 
 
-def test_without_out_the_file_lies_under_runs(
-    command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    told = json.loads(command("pocket", "sample", "--pair", "es-en", "--n", 1, "--json").out)
-    assert Path(told["run"]).parent == Path("runs")
-    assert (tmp_path / told["run"]).is_file()
-
-
 def test_the_list_names_what_there_is(command: Callable[..., Any]) -> None:
     told = json.loads(command("pocket", "sample", "--list", "--json").out)
     assert told["languages"] == list(CODES)

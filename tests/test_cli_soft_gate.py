@@ -13,23 +13,15 @@ import pytest
 from safetensors.numpy import load_file
 
 import process_helpers
-from headscope.errors import InputError
 from headscope.evidence.rows import Condition
 from headscope.find.trained_gates import SoftGate
 from headscope.heads import Gate, HeadScores, HeadSet
-from headscope.lm import losses
 from headscope.studies.find.soft_gate import FindSoftGate, effects, find_soft_gate
 from headscope.studies.models import ModelChoice
 from headscope.studies.questions import QuestionsChoice
 from headscope.studies.report import write_report
-from lm_helpers import saved
 
 Command = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
@@ -138,28 +130,6 @@ def test_a_killed_run_ends_with_the_same_numbers(model: Path, data: Path, tmp_pa
         find_soft_gate, settings(model, data), tmp_path, 9, titles=("",), states=True
     )
     assert any(name.endswith(".safetensors") for name in kept)
-
-
-def test_a_loss_that_is_no_number_stops_and_what_is_done_is_kept(
-    model: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = settings(model, data)
-    original, calls = losses.row_losses, []
-
-    def spoilt(*given: Any) -> Any:
-        calls.append(1)
-        found = original(*given)
-        return found * float("nan") if len(calls) == 5 else found
-
-    monkeypatch.setattr(losses, "row_losses", spoilt)
-    out = tmp_path / "run"
-    with pytest.raises(InputError, match=r"questions.jsonl, line \d+: the loss .* is nan"):
-        find_soft_gate(config, out)
-    assert (out / "parts" / "training" / "selected-0.safetensors").exists()
-    result = find_soft_gate(config, out)
-    monkeypatch.setattr(losses, "row_losses", original)
-    whole = find_soft_gate(config, tmp_path / "whole")
-    assert result.evidence == whole.evidence and result.details == whole.details
 
 
 def test_heads_found_on_the_tested_contexts_are_refused(

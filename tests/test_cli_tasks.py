@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,22 +54,6 @@ def test_a_stopped_run_goes_on_where_it_was(
     assert first["levels"] == second["levels"] and first["tests"] == second["tests"]
     again = command(*asked(folder, out), "--limit", "2", "--json")
     assert json.loads(again.out)["levels"] == first["levels"] and len(calls) == 13
-
-
-def test_the_place_of_a_task_file_does_not_matter_and_its_content_does(
-    command: Command, folder: Path, tmp_path: Path
-) -> None:
-    moved = tmp_path / "moved"
-    shutil.copytree(folder, moved)
-    told = [
-        json.loads(command(*asked(one, tmp_path / "run"), "--limit", "1", "--json").out)
-        for one in (folder, moved)
-    ]
-    assert told[0] == told[1]  # the same run, taken as it is
-    file = moved / f"{CHOICE}.jsonl"
-    file.write_text(file.read_text(encoding="utf-8").replace("Answer:", "Reply:"))
-    done = command(*asked(moved, tmp_path / "run"), "--limit", "1", "--json")
-    assert done.code == 2 and "run" in done.err
 
 
 def test_mean_ablation_and_doses_run(command: Command, folder: Path, tmp_path: Path) -> None:

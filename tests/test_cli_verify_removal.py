@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -11,15 +10,9 @@ from typing import Any
 
 import pytest
 
-from lm_helpers import saved
 from verify_helpers import write_data
 
 Command = Callable[..., Any]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
@@ -126,25 +119,6 @@ def test_measuring_what_is_no_removal_run(
         code, _, err = command("verify", "measure", copy)
         assert code == 2
         assert told in err
-
-
-def test_a_list_of_heads_may_be_longer_than_a_file_name(
-    command: Command, fixed: tuple[object, ...], tmp_path: Path
-) -> None:
-    spaced = f"0.1,{' ' * 300}1.0"
-    code, _, err = command(*fixed, "--heads", spaced, "--out", tmp_path / "run")
-    # An untrained model is warned of, in one line and nothing else.
-    assert code == 0 and re.fullmatch(r"warning: the model does not do this task [^\n]*\n", err)
-    told = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert told["details"]["heads"] == ["0.1", "1.0"]
-    code, _, err = command(*fixed, "--heads", "x" * 300)
-    assert code == 2 and "names no heads" in err
-    code, _, err = command(
-        "verify", "one-by-one", *fixed[2:6], "--pair", "en-de", "--no-text", "--heads", spaced,
-        "--order", "pass", "--out", tmp_path / "one",
-    )  # fmt: skip
-    # An untrained model is warned of, in one line and nothing else.
-    assert code == 0 and re.fullmatch(r"warning: the model does not do this task [^\n]*\n", err)
 
 
 def test_a_damaged_row_is_named_whatever_reads_it(

@@ -96,15 +96,6 @@ def test_folders_of_scores_sets_and_gates(tmp_path: Path, several: str) -> None:
     assert [one.name for one in found] == ["set", "gate", "en-de", "list", "2.1,1.1"]
 
 
-def test_a_run_with_a_set_and_scores_gives_the_set_until_k_asks(tmp_path: Path) -> None:
-    place = run_of(tmp_path / "mask", scores(1))
-    chosen = HeadSet(GEOMETRY, (Head(0, 0), Head(2, 2), Head(1, 3)))
-    chosen.save_pretrained(tmp_path / "mask" / "heads")
-    (one,) = read_artifacts([place])
-    assert one.top() == chosen and one.scores is not None
-    assert one.top(2) == one.scores.top(2)
-
-
 def test_names_are_as_short_as_they_can_be_and_never_the_same(tmp_path: Path, several: str) -> None:
     other = run_of(tmp_path / "other", {p: scores(9, p) for p in ("en-de", "de-en")})
     names = [one.name for one in read_artifacts([several, other])]

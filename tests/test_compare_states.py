@@ -15,18 +15,15 @@ from headscope.compare.hidden_states import PAIRS, Sample, describe, observe, st
 from headscope.errors import InputError
 from headscope.evidence.controls import sets_of
 from headscope.evidence.rows import SELECTED, Condition, Evidence
-from headscope.heads import Geometry, Head, HeadSet
+from headscope.heads import Head, HeadSet
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.lens import lens
-from headscope.studies.compare import states as recipe
-from headscope.studies.compare.states import CompareStates, compare_states
 from headscope.studies.masked_tasks import read_task_for_mask
 from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice
 from headscope.verify.masks.asking import Mask
 from lm_helpers import folded, wrapped
-from mask_helpers import all_but, write_mask_run
 
 SAMPLES = [
     Sample((5, 9, 20), (40, 41, 5, 9, 20, 33), 7),
@@ -172,37 +169,6 @@ def test_evidence_is_what_it_says() -> None:
     assert told.geometric_mean == pytest.approx(np.exp(np.log(ranks).mean()))
 
 
-def mask_run(folder: Path, task: str = "en-de", **options: Any) -> Path:
-    geometry = Geometry.uniform(6, 16)
-    removed = [Head(layer, head) for layer in range(1, 5) for head in (1, 4, 7)]
-    return write_mask_run(folder, geometry, all_but(geometry, removed), task, **options)
-
-
-@pytest.mark.usefixtures("loaded")
-def test_a_run_that_was_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mask = str(mask_run(tmp_path / "mask"))
-    tasks = TaskChoice(pair=("en-de",), held_out=6, limit=9)
-    config = CompareStates(mask, tasks=tasks, draws=1)
-    monkeypatch.setattr(recipe, "_AT_ONCE", 2)
-    whole = compare_states(config, tmp_path / "whole")
-    plain, calls = recipe.observe, []
-
-    def stopping(*arguments: Any) -> Any:
-        calls.append(len(arguments[1]))
-        if len(calls) == 3:
-            raise KeyboardInterrupt
-        return plain(*arguments)
-
-    monkeypatch.setattr(recipe, "observe", stopping)
-    with pytest.raises(KeyboardInterrupt):
-        compare_states(config, tmp_path / "out")
-    again = compare_states(config, tmp_path / "out")
-    assert calls == [2, 2, 2, 2]  # two batches were kept, the third was tried twice
-    # What is the same in every sample has no interval, and NaN is not equal to itself.
-    assert repr((again.details, again.evidence)) == repr((whole.details, whole.evidence))
-    assert again.signature == whole.signature
-
-
 def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
     pocket = ModelChoice()
     with pytest.raises(InputError, match="no task given"):
@@ -222,18 +188,3 @@ def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
     chosen = read_task_for_mask(every, TaskChoice(pair=("en-de",), held_out=3, limit=9), pocket)
     with pytest.raises(InputError, match="keeps 8 of 8 heads"):
         chosen.mask(geometry)
-
-
-def test_examples_the_mask_was_trained_on_are_refused(tmp_path: Path) -> None:
-    from headscope.studies.tasks import TaskSides, found_on, read_tasks
-
-    tasks = read_tasks(TaskChoice(pair=("en-de",), held_out=3, limit=9), "pocket")
-    test = next(iter(tasks.values())).test
-    leaking = found_on({"en-de": TaskSides(test, test)})
-    mask = mask_run(tmp_path / "mask", found_on=leaking)
-    with pytest.raises(InputError, match="3 of 3 test examples"):
-        read_task_for_mask(str(mask), TaskChoice(held_out=3, limit=9), ModelChoice())
-    chosen = read_task_for_mask(
-        str(mask), TaskChoice(held_out=3, limit=9), ModelChoice(), allow_overlap=True
-    )
-    assert chosen.leakage.overlap == 3

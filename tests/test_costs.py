@@ -436,13 +436,6 @@ def test_the_command_tells_models_and_their_costs(capsys: pytest.CaptureFixture[
     assert all(name in text for name in PUBLISHED)
 
 
-def test_a_model_that_is_not_there_is_one_sentence(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    assert main(["costs", str(tmp_path / "nowhere")]) == 2
-    assert "There is no folder" in capsys.readouterr().err
-
-
 def test_a_gpu_is_measured_by_launching_and_by_operations() -> None:
     """A small pass takes what its launching takes, a large one what its operations do."""
     shape = PUBLISHED["Llama-3.1-8B"]

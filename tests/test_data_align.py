@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +24,7 @@ from headscope.data.align.eflomal import SYMMETRISERS, Eflomal, align_eflomal, s
 from headscope.data.align.llm import LlmLinks
 from headscope.data.pairs import Links, PairSource, SentencePair, read_pairs, write_pairs
 from headscope.data.words import Word, split_words
-from headscope.errors import InputError, MissingExtra
+from headscope.errors import InputError
 
 links_sets = st.frozensets(st.tuples(st.integers(0, 6), st.integers(0, 6)), max_size=14)
 
@@ -82,15 +81,6 @@ def test_links_that_are_not_there_and_aligners_that_do_not_exist() -> None:
         choose_aligner(pairs, "fastalign")
     with pytest.raises(InputError, match="name of a model"):
         align_words(pairs[:1], AlignWords("llm"), "en", "de")
-
-
-def test_a_missing_eflomal_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "eflomal", None)
-    with pytest.raises(MissingExtra) as caught:
-        choose_aligner([SentencePair("1", "a", "b")])
-    assert 'pip install "headscope[eflomal]"' in str(caught.value)
-    with pytest.raises(MissingExtra):
-        align_eflomal([(["a"], ["b"])])
 
 
 def test_the_digest_depends_on_the_links() -> None:

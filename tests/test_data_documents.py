@@ -254,13 +254,6 @@ def test_bad_records_are_named_with_file_and_line(
     assert "\n" not in str(caught.value)
 
 
-def test_a_blank_line_among_documents_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "docs.txt"
-    path.write_text("one\n\nthree\n", "utf-8")
-    with pytest.raises(InputError, match=r"docs\.txt, line 2 is blank"):
-        read_documents(DocumentSource(str(path), language="en"))
-
-
 def choice(*data: object, **options: Any) -> DocumentsChoice:
     return DocumentsChoice(tuple(map(str, data)), **options)
 

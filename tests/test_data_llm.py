@@ -20,7 +20,7 @@ from headscope.data.align.llm import (
     align_llm,
     read_answer,
 )
-from headscope.data.chat import EndpointError, default_cache
+from headscope.data.chat import EndpointError
 from headscope.data.pairs import SentencePair
 from headscope.errors import InputError
 
@@ -158,14 +158,6 @@ def test_what_cannot_pass_is_not_tried_again(serve: Any, reply: Reply) -> None:
     assert len(server.requests) == 1
 
 
-def test_an_endpoint_that_is_not_there(serve: Any) -> None:
-    server, options = serve(GOOD)
-    server.shutdown()
-    server.server_close()
-    with pytest.raises(EndpointError, match="after 4 tries: APIConnectionError"):
-        align_llm([PAIR], options, "English", "German")
-
-
 def test_timeouts_are_tried_again(serve: Any) -> None:
     release = threading.Event()
 
@@ -286,17 +278,6 @@ def test_the_key_is_in_no_file_and_no_log(
     assert len(files) == 1
     assert not any(KEY.encode() in path.read_bytes() for path in files)
     assert KEY not in caplog.text + repr(options) + repr(result)
-
-
-def test_the_base_url_may_come_from_the_environment(
-    serve: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    server, options = serve(GOOD)
-    monkeypatch.setenv("HEADSCOPE_BASE_URL", server.url)
-    align_llm([PAIR], replace(options, base_url=None), "English", "German")
-    assert len(server.requests) == 1
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert default_cache("align") == tmp_path / "headscope" / "align"
 
 
 @pytest.mark.parametrize("url", ["localhost:8000", "http://", "http://[::bad", "/v1", "ftp://a/b"])

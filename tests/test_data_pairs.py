@@ -144,14 +144,6 @@ def test_links_go_over_to_the_words_that_share_characters() -> None:
     assert carried_links(links, units, units) == links
 
 
-def test_columns_of_other_meaning_beside_no_links(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.tsv", "source\ttarget\tunits\taligner\n5 km\t5 km\tkm\tme\n")
-    assert read(path) == [SentencePair("2", "5 km", "5 km", None, 2)]
-    rows = [{"source": "a", "target": "b"}, {"source": "c", "target": "d", "units": 5}]
-    path = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    assert [pair.units for pair in read(path)] == [None, None]
-
-
 def test_what_a_file_has_beside_its_pairs(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.tsv", "source\ttarget\n" + "".join(f"a{n}\tb{n}\n" for n in range(9))
@@ -635,19 +627,6 @@ def test_writing_refuses_what_it_could_not_read_back(tmp_path: Path) -> None:
             write_pairs(path, bad)
     assert path.read_bytes() == before
     assert [one.name for one in tmp_path.iterdir()] == ["a.tsv"]
-
-
-def test_more_that_no_sentence_can_be(tmp_path: Path) -> None:
-    half = write(tmp_path / "half.jsonl", '{"source": "a \\ud83d b", "target": "c"}\n')
-    assert "line 1: column 'source' holds half of a surrogate pair" in failure(half)
-    digits = write(tmp_path / "digits.jsonl", f'{{"source": {"9" * 5000}, "target": "c"}}\n')
-    assert "line 1 is not valid JSON (Exceeds the limit" in failure(digits)
-    array = write(tmp_path / "array.jsonl", '[{"source": "a", "target": "b"}]\n')
-    assert "line 1 is a JSON array; write one JSON object a line" in failure(array)
-    link = write(tmp_path / "link.tsv", f"source\ttarget\tlinks\na\tb\t0-{'9' * 5000}\n")
-    said = failure(link)
-    assert "line 2: the link '0-999" in said
-    assert len(said) < 300
 
 
 def test_source_and_target_are_two_columns_and_two_languages(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.data.prompts import Template
-from headscope.data.questions import WORDINGS, Question, QuestionTemplate, read_questions
+from headscope.data.questions import Question, QuestionTemplate, read_questions
 from headscope.errors import InputError
 
 CONTEXT = "The lamp stands in the hall. The hall is blue."
@@ -85,12 +85,6 @@ def test_records_are_read_in_every_form(tmp_path: Path, answers: dict[str, Any])
     assert found.digest == read_questions(tmp_path / "a.jsonl").digest
 
 
-def test_one_record_in_jsonl_and_a_single_answer(tmp_path: Path) -> None:
-    record = {"id": 7, "context": "", "question": "Which?", "answer": " blue "}
-    (one,) = read_questions(written(tmp_path / "a.jsonl", [record], True)).questions
-    assert (one.id, one.answers, one.context) == ("7", ("blue",), "")
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -145,33 +139,6 @@ def test_a_template_puts_texts_in_as_they_are(context: str, question: str) -> No
     one = Question("1", context, question, ("a",), 1)
     said = QuestionTemplate("{{<{context}|{question}>").render(one)
     assert said == "{<" + context + "|" + " ".join(question.split()) + ">"
-
-
-def test_the_wording_follows_the_language() -> None:
-    def prompt(language: str | None, context: str = "C.") -> str:
-        return QuestionTemplate().render(Question("1", context, "Q?", ("a",), 1, "", language))
-
-    assert prompt("de") == "C.\nFrage: Q?\nAntwort:"
-    assert prompt("pt-BR") == "C.\nPergunta: Q?\nResposta:"
-    assert prompt(None) == prompt("en") == prompt("sw") == "C.\nQuestion: Q?\nAnswer:"
-    assert prompt("en", "") == "Question: Q?\nAnswer:"
-    for code in WORDINGS:
-        assert prompt(code).count("\n") == 2
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("{context}", "lacks {question}"),
-        ("{question} {answer}", "has the placeholder {answer}"),
-        ("{question!r}", "without format or conversion"),
-        ("{question} {", "is malformed"),
-    ],
-)
-def test_a_template_that_cannot_be_used_is_refused(text: str, said: str) -> None:
-    with pytest.raises(InputError) as error:
-        QuestionTemplate(text)
-    assert said in str(error.value)
 
 
 @pytest.mark.parametrize("make", [Template.from_option, QuestionTemplate.from_option])

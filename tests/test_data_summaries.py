@@ -37,25 +37,6 @@ def test_languages_of_a_column(tmp_path: Path) -> None:
     assert len(limited.items) == 1
 
 
-@pytest.mark.parametrize(
-    ("row", "message"),
-    [
-        (
-            {"language": "de", "text": "x", "summary": " ", "id": 1},
-            "line 2: column 'summary' is empty",
-        ),
-        (
-            {"language": "de", "text": None, "summary": "x", "id": 1},
-            "line 2: column 'text' holds nothing",
-        ),
-        ({"language": "zz9", "text": "x", "summary": "x", "id": 1}, "line 2: .*unknown language"),
-    ],
-)
-def test_a_bad_record_is_named(tmp_path: Path, row: dict[str, object], message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        read_summaries(DocumentSource(jsonl(tmp_path, [ROWS[0], row])))
-
-
 def test_an_id_is_its_own_or_the_line(tmp_path: Path) -> None:
     rows = [{name: value for name, value in row.items() if name != "id"} for row in ROWS]
     german, russian = read_summaries(DocumentSource(jsonl(tmp_path, rows)))

@@ -155,10 +155,3 @@ def test_prompts_of_ones_own(tmp_path: Path) -> None:
 def test_a_bad_row_is_named(tmp_path: Path, change: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_prompts(own(tmp_path, {**ROW, "stem": ""}, {**ROW, "stem": "", **change}))
-
-
-def test_the_sentences_ship_with_the_package() -> None:
-    from importlib.resources import files
-
-    there = {one.name for one in files("headscope.data").joinpath("contradictions").iterdir()}
-    assert there == {f"{code}.json" for code in LANGUAGES}

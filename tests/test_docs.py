@@ -266,14 +266,3 @@ def test_it_opens_and_searches_from_the_file_system_without_any_request(site: Pa
         assert page.locator("h1").inner_text().startswith("headscope find")
         assert opened.errors == []
         assert opened.requests and all(one.startswith("file:") for one in opened.requests)
-
-
-def test_nothing_in_a_page_is_loaded_from_elsewhere(site: Path) -> None:
-    for file in site.rglob("*.html"):
-        text = file.read_text(encoding="utf-8")
-        assert not re.search(r"<(?:script|img|iframe|source)\b[^>]*src=\"(?:https?:)?//", text), (
-            file
-        )
-        assert not re.search(r"<link\b[^>]*rel=\"stylesheet\"[^>]*href=\"(?:https?:)?//", text), (
-            file
-        )

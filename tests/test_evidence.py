@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from frozen_numbers import FILES, SCORES
 from headscope.errors import InputError
 from headscope.estimates import Estimate
 from headscope.evidence.blocks import MORE, NO_MORE, OPEN, few_sets, moved, verdict
@@ -19,10 +20,9 @@ from headscope.evidence.controls.equal_norm import output_norms
 from headscope.evidence.rows import SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import Geometry, HeadSet
-from headscope.measure.statistics import counted
+from headscope.measure.statistics import counted, overlap
 from headscope.runs import decode, encode
 from lm_helpers import wrapped
-from test_frozen import FILES, SCORES
 
 #: The frozen runs that compare conditions; others compare sets of heads alone.
 COMPARED = [file for file in FILES if json.loads(file.read_text("utf-8"))["levels"]]
@@ -151,6 +151,14 @@ def _shares(held: Any) -> set[str]:
             if name in found and not set(flat) <= {0, 1, None}:
                 found.discard(name)
     return found
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_sets_of_heads_overlap_as_they_did(file: Path) -> None:
+    for row in json.loads(file.read_text("utf-8"))["overlaps"]:
+        now = vars(overlap(row["a"], row["b"], row["total"]))
+        was = {name: value for name, value in row.items() if name in now}
+        assert len(was) > 2 and now | was == pytest.approx(now, rel=1e-9)
 
 
 def test_the_table_comes_back_from_json() -> None:

@@ -171,23 +171,6 @@ def test_the_words_at_a_head_cover_neither_numbers_nor_key(browser: Any, width: 
         assert column in seen.page.locator(".shown").inner_text()
 
 
-def test_undo_keeps_a_hundred_steps(browser: Any) -> None:
-    with explorer(browser) as (seen, _):
-        steps = seen.value(
-            """() => {
-              const head = document.querySelector('.cell[data-head="5.1"]');
-              const undo = document.querySelector(".undo");
-              for (let at = 0; at < 130; at += 1) {
-                head.dispatchEvent(new MouseEvent("click", { bubbles: true }));
-              }
-              let steps = 0;
-              for (; !undo.disabled; steps += 1) undo.click();
-              return steps;
-            }"""
-        )
-        assert steps == 100
-
-
 # ---- outputs -------------------------------------------------------------------------------------
 def test_the_original_is_coloured_and_the_first_difference_marked(browser: Any) -> None:
     with explorer(browser) as (seen, _):
@@ -212,38 +195,6 @@ def test_the_original_is_coloured_and_the_first_difference_marked(browser: Any) 
         assert seen.page.locator(".place u").count() == 20
         # The heads of the control are marked on the map.
         assert seen.page.locator(".marks .drawn.line").get_attribute("d").count("M") == 5
-
-
-def test_what_is_missing_has_a_reason(browser: Any) -> None:
-    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        for event in answer(kind, body):
-            if event["event"] == "lane":
-                nothing = dict.fromkeys(("language", "copied", "chrf", "reference_logprob"))
-                event |= nothing
-            yield event
-
-    with explorer(browser, answers) as (seen, _):
-        seen.page.get_by_role("button", name="Completion").click()
-        done(seen, 2)
-        facts = seen.page.locator("[data-lane=original] dd[data-fact]").all_inner_texts()
-        assert facts == [
-            "– not identified", "– no source text", "– no reference", "– no reference",
-        ]  # fmt: skip
-
-
-def test_without_a_control_its_lane_says_why(browser: Any) -> None:
-    why = "All heads are selected, so none are left to draw."
-
-    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        for event in answer(kind, body):
-            if event["event"] == "prompt":
-                event |= {"control": None, "control_note": why}
-            if event.get("lane") != "random":
-                yield event
-
-    with explorer(browser, answers) as (seen, _):
-        press(seen, "everything", 2)
-        assert seen.page.locator("[data-lane=random] .ending").inner_text() == why
 
 
 def test_a_newer_click_cancels_the_older_run(browser: Any) -> None:
@@ -440,17 +391,6 @@ def test_the_address_holds_the_state(browser: Any) -> None:
         assert seen.page.locator(".drawn-count").inner_text() == "draw 2 · 2 draws seen"
 
 
-def test_whole_layers_are_short_in_the_address_and_a_bad_one_is_said(browser: Any) -> None:
-    where = "#gates=0:0,4.2:0.5,9.9:0,x&pin=4.2&input=%7Bbroken"
-    with explorer(browser, where=where) as (seen, served):
-        gates = served.runs()[-1]["gates"]
-        assert gates == {**{f"0.{head}": 0 for head in range(16)}, "4.2": 0.5}
-        assert served.runs()[-1]["pinned"] == "4.2"
-        assert "address" in seen.page.get_by_role("alert").inner_text()
-        press(seen, "draw", 2)
-        assert "gates=0%3A0%2C4.2%3A0.5&" in seen.page.url
-
-
 def test_links_commands_and_files(browser: Any) -> None:
     with explorer(
         browser, where="?token=secret", permissions=["clipboard-read", "clipboard-write"]
@@ -487,28 +427,6 @@ def test_a_narrow_page_does_not_scroll_sideways(browser: Any, scheme: str) -> No
                  for name in ("original", "gated", "random")]  # fmt: skip
         assert lanes[0]["x"] == lanes[1]["x"] == lanes[2]["x"]
         assert lanes[0]["y"] < lanes[1]["y"] < lanes[2]["y"]
-
-
-def test_everything_has_a_role_and_a_name(browser: Any) -> None:
-    with explorer(browser) as (seen, _):
-        press(seen, "top", 2)
-        tree = seen.page.locator(".explorer").aria_snapshot()
-        for words in (
-            "region \"Heads\"", "grid \"Heads of pocket, layers down, heads across\"",
-            "row \"layer 5\"", 'gridcell "head 5.1, gate 0, TS − chance 0.225, pinned"',
-            "region \"Selected\"", "listbox \"Selected: Output\"",
-            'option "Peter, the first token that differs"', 'option "Daniel, −3.40 nats"',
-            'slider "Gate of 5.1"', 'spinbutton "Gate of the current head"',
-            'textbox "Sentence or prompt"', 'combobox "Random control"', 'button "Next draw"',
-        ):  # fmt: skip
-            assert words in tree, words
-        nameless = seen.value(
-            """() => Array.from(document.querySelectorAll("button, select, input, textarea"))
-              .filter((node) => !(node.textContent.trim() || node.labels?.length
-                || node.getAttribute("aria-label"))).map((node) => node.className)"""
-        )
-        assert nameless == []
-        assert seen.page.locator(".announcer").inner_text().startswith("Random: ")
 
 
 def test_a_model_without_scores_has_a_plain_map(browser: Any) -> None:

@@ -204,20 +204,6 @@ def counted(pocket: LanguageModel) -> Iterator[Counted]:
     counts.handle.remove()
 
 
-def test_an_older_computation_ends_within_two_tokens(counted: Counted) -> None:
-    at_stop: list[int] = []
-    stopped = threading.Event()
-
-    def emit(event: dict[str, Any]) -> None:
-        if event["event"] == "token" and event["at"] == 3:
-            at_stop.append(counted.passes)
-            stopped.set()
-
-    with pytest.raises(Stopped):
-        counted.explorer.compute("run", RUN, emit, stopped.is_set)
-    assert counted.passes - at_stop[0] <= 2
-
-
 def test_a_newer_question_ends_the_older_one(counted: Counted) -> None:
     worker = Worker(counted.explorer)
     answers: list[list[dict[str, Any]]] = [[], []]
@@ -347,21 +333,6 @@ def test_an_error_of_ours_in_a_look_up_has_a_sentence(
     assert answer.status_code == 500 and "ZeroDivisionError" in answer.json()["error"]
 
 
-def test_an_output_without_tokens_has_no_place_among_draws(pocket: LanguageModel) -> None:
-    """Without a reference there is nothing whose log-probability could change."""
-
-    def end(_: Any, args: tuple[Any, ...], output: Any) -> Any:
-        output.logits[..., pocket.eos_token_ids[0]] = 1e4
-        return output
-
-    events: list[dict[str, Any]] = []
-    with pocket.model.register_forward_hook(end, prepend=True):
-        explorer_of(Explore(), pocket).compute("run", RUN, events.append, bool)
-    assert not one(events, "lane", lane="gated")["tokens"]
-    names = [event["event"] for event in events]
-    assert "place" not in names and names[-1] == "done"
-
-
 def gathered() -> tuple[list[dict[str, Any]], threading.Event, Any]:
     """Events of an answer, whether it has ended, and what takes them."""
     events: list[dict[str, Any]] = []
@@ -467,13 +438,6 @@ def test_heads_of_runs_are_shown(
         assert mean["rank"][at] == by_place[head].rank
     assert about["sets"][0]["gates"] == {"0.0": 2.0}
     assert about["sets"][1]["gates"] == {"4.1": 0.0, "5.3": 0.0}
-
-
-def test_connections_without_http_do_not_disturb(server: Served) -> None:
-    with socket.create_connection(("127.0.0.1", server.port)) as connection:
-        connection.sendall(b"\x16\x03\x01 no http\r\n\r\n")
-        connection.recv(100)
-    assert server.request("GET", "/")[0] == 200
 
 
 # ---- hostile connections, and the end at any moment ----------------------------------------------
@@ -636,21 +600,6 @@ def test_what_nobody_waits_for_is_not_saved(tmp_path: Path) -> None:
         file for file in tmp_path.glob("runs/use-adapt-*") if not (file / "DONE.json").exists()
     ]
     assert not unfinished
-
-
-def test_a_job_that_waits_is_dropped(pocket: LanguageModel) -> None:
-    worker = Worker(explorer_of(Explore(), pocket))
-    running, waiting, third = gathered(), gathered(), gathered()
-    worker.submit(Job("save", {"input": {"prompt": "\ud800"}}, running[2]))
-    job = Job("save", RUN, waiting[2])
-    worker.submit(job)
-    worker.drop(job)
-    assert waiting[1].wait(60)
-    worker.submit(Job("run", RUN, third[2]))
-    assert third[1].wait(60)
-    worker.close()
-    assert waiting[0][0]["event"] == "displaced" and len(waiting[0]) == 2
-    assert third[0][-2]["event"] == "done"
 
 
 def test_a_thousand_draws_end_for_a_newer_question(pocket: LanguageModel) -> None:

@@ -7,9 +7,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import failure_rows as rows
 import pytest
@@ -17,7 +15,7 @@ import segmenters as bench
 
 from headscope.data import words as segmenters
 from headscope.data.chat import ChatModel
-from headscope.errors import Caution, InputError
+from headscope.errors import Caution
 from headscope.heads import Geometry
 from headscope.papers import reproduce as running
 from headscope.papers.paper import Missing
@@ -197,20 +195,3 @@ def test_reproduce_hands_its_judge_to_the_failures(
         with open_run(tmp_path / f"run-{at}", "reproduce", settings, {}) as run:
             signed.append(run.signature)
     assert signed[0] == signed[1] != signed[2]
-
-
-def test_the_judges_flags_reach_reproduce(
-    monkeypatch: pytest.MonkeyPatch, command: Callable[..., Any]
-) -> None:
-    heard: list[Reproduce] = []
-
-    def hear(config: Reproduce, *_: object) -> dict[str, Any]:
-        heard.append(config)
-        raise InputError("heard")
-
-    monkeypatch.setattr("headscope.papers.command.reproduce", hear)
-    told = command(
-        "reproduce", "token-alignment-heads", "--llm-model", "m", "--base-url", "http://x"
-    )
-    assert told.code == 2 and "heard" in told.err
-    assert [(one.llm.model, one.llm.base_url) for one in heard] == [("m", "http://x")]

@@ -172,27 +172,6 @@ def test_what_is_read_is_what_was_written(pocket_run: Path) -> None:
     assert [encode(each) for each in best_sentences(pocket_run, rows[0]["head"])] == rows[:10]
 
 
-def test_a_page_holds_sentences_of_the_best_heads_with_the_command_of_the_explorer(
-    pocket_run: Path, tmp_path: Path
-) -> None:
-    html = write_report(pocket_run, tmp_path / "a.html").read_text("utf-8")
-    best = str(read_run(pocket_run).scores.top(1).heads[0])
-    assert f"headscope explore pocket --heads {pocket_run} --pin {best}" in html
-
-
-def test_the_frame_has_a_row_a_head_and_sentence(pocket_run: Path) -> None:
-    pytest.importorskip("pandas")
-    frame = read_run(pocket_run).to_frame()["Sentences of the best heads"]
-    scores = read_run(pocket_run).scores
-    heads = [(head.layer, head.head) for head in scores.top(5)]
-    assert list(zip(frame["layer"], frame["head"], strict=True)) == [
-        h for h in heads for _ in range(10)
-    ]
-    first = best_sentences(pocket_run, f"{heads[0][0]}.{heads[0][1]}")
-    assert frame["source"][:10].tolist() == [each.source for each in first]
-    assert frame["hits"][:10].tolist() == [each.hits for each in first]
-
-
 def test_a_run_without_sentences_shows_all_else(pocket_run: Path, tmp_path: Path) -> None:
     full = write_report(pocket_run, tmp_path / "a.html").read_text("utf-8")
     file = kept_file(pocket_run)

@@ -134,16 +134,3 @@ def test_a_fit_goes_on_where_it_was(
     assert len(counted) == 4 + 3  # 2 + 2 + 2 goes, of which three were kept
     for name in ("free", "keep", "remove"):
         np.testing.assert_array_equal(getattr(done, name), getattr(whole, name))
-
-
-def test_settings_and_samples_that_mean_nothing_are_refused(lm: LanguageModel) -> None:
-    for name in ("steps", "pushed_steps", "batch_size", "seeds"):
-        with pytest.raises(InputError, match=name):
-            CausalGating(**{name: 0})
-    with pytest.raises(InputError, match="weight is 0"):
-        CausalGating(weight=0.0)
-    with pytest.raises(InputError, match="learning rate"):
-        CausalGating(rates=(0.1, 0.0))
-    with pytest.raises(InputError, match="no example"):
-        fit_causal_gates(lm, [], SHORT, 0)
-    assert CausalGating.small(seeds=2).seeds == 2 < CausalGating().seeds

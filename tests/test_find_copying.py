@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +11,7 @@ import torch
 from small_models import build
 
 import lm_helpers as helpers
-from headscope.data.questions import Needle, needle_file, read_needles
+from headscope.data.questions import Needle, needle_file
 from headscope.errors import InputError
 from headscope.find.capture import Captured
 from headscope.find.needles import Hidden, Retrieval, _count, by_place, hide, retrieval
@@ -185,32 +183,6 @@ def test_needles_stand_where_they_should_and_haystacks_are_long_enough(
         hide(lm, needles, Retrieval(lengths=(900,)))
     short = needle_file([dataclasses.replace(needles.needles[0], haystack="No.")], "x")
     assert all(one.needle.size for one in hide(lm, short, Retrieval(depths=(0.5,))))
-
-
-def test_files_of_needles_are_read_with_their_faults_named(tmp_path: Path) -> None:
-    file = tmp_path / "needles.jsonl"
-    rows = [
-        {"needle": "Ada keeps bees.", "question": "What does Ada keep?", "haystack": "Rain. Sun."},
-        {"needle": "Bo paints.", "question": "What does Bo do?", "haystack": ""},
-    ]
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(InputError, match=r"needles.jsonl, line 2 has no haystack.*--haystack"):
-        read_needles(file)
-    found = read_needles(file, ["One.", "Two."]).needles
-    assert [one.haystack for one in found] == ["Rain. Sun.", "Two.\nOne."]
-    assert found[0].answer is None and read_needles(file, limit=1).needles == found[:1]
-    file.write_text(json.dumps({"needle": "x", "question": 3, "haystack": "y"}) + "\n")
-    with pytest.raises(InputError, match="line 1 has no question"):
-        read_needles(file)
-    bads: list[dict[str, Any]] = [
-        {"depths": ()},
-        {"depths": (2.0,)},
-        {"lengths": (0,)},
-        {"template": "{context}"},
-    ]
-    for bad in bads:
-        with pytest.raises(InputError):
-            Retrieval(**bad)
 
 
 def test_a_model_that_finds_no_needle_is_told() -> None:

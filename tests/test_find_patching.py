@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import torch
 
 import lm_helpers as helpers
 from headscope.data.prompts import Template
-from headscope.data.words import Concept, concept_file, read_concepts
+from headscope.data.words import Concept, concept_file
 from headscope.errors import InputError
 from headscope.find.path_effects import Patching, encoded_pairs, patching, word_pairs
 
@@ -143,22 +141,3 @@ def test_what_a_model_does_not_know_is_not_counted() -> None:
     few = concept_file(CONCEPTS.concepts[:1], CONCEPTS.languages, "few")
     with pytest.raises(InputError, match="few has 1 meanings"):
         word_pairs(few, 3, 0)
-
-
-def test_tables_of_words_are_read_with_their_faults_named(tmp_path: Path) -> None:
-    file = tmp_path / "words.tsv"
-    file.write_text("id\ten\tde\tes\tnote 1\nsun\tsun\tSonne\tsol\tx\nno\train\t\tlluvia\ty\n")
-    found = read_concepts(file)
-    assert found.languages == ("en", "de", "es")
-    assert [one.id for one in found.concepts] == ["sun", "no"]
-    assert found.concepts[1].words == {"en": "rain", "es": "lluvia"}
-    file.write_text("id\ten\tde\nsun\tsun\tSonne\n")
-    with pytest.raises(InputError, match=r"words.tsv has 2 columns named by a language code"):
-        read_concepts(file)
-    lines = tmp_path / "words.jsonl"
-    rows: list[dict[str, Any]] = [
-        {"en": "sun", "de": "Sonne", "es": "sol"}, {"en": "a", "de": 5, "es": "b"}
-    ]  # fmt: skip
-    lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(InputError, match=r"words.jsonl, line 2: the word in 'de' is int"):
-        read_concepts(lines)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -248,11 +247,3 @@ def test_a_folder_comes_before_a_repository(
         resolve_heads("me/typo", None, GEOMETRY)
     with pytest.raises(InputError, match=r"'you/typo' names no heads.*HF_HUB_OFFLINE"):
         resolve_heads("you/typo", None, GEOMETRY)
-
-
-def test_the_card_of_a_model_in_a_folder_names_no_base_model(tmp_path: Path) -> None:
-    provenance = {"model": "models/own", "revision": None}
-    Gate(GEOMETRY, GATE.values, Origin(provenance=provenance)).save_pretrained(tmp_path)
-    assert "base_model" not in (tmp_path / "README.md").read_text().split("---\n")[1]
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert config["provenance"] == provenance

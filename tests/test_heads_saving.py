@@ -245,7 +245,9 @@ def finished_run(path: Path) -> Path:
 
 
 def test_resolve_explicit_list() -> None:
-    assert resolve_heads("2.1, 0.2", None, GEOMETRY).heads == (Head(2, 1), Head(0, 2))
+    for spaces in (1, 300):  # or longer than the name of a file may be
+        listed = f"2.1,{' ' * spaces}0.2"
+        assert resolve_heads(listed, None, GEOMETRY).heads == (Head(2, 1), Head(0, 2))
     assert resolve_heads("2.1,0.2", 1, GEOMETRY).heads == (Head(2, 1),)
     with pytest.raises(InputError, match="has only 2"):
         resolve_heads("2.1,0.2", 3, GEOMETRY)

@@ -12,11 +12,10 @@ from architectures import (
     Trial,
     checked,
     checked_table,
-    trials_lines,
     try_all,
     try_one,
 )
-from small_models import ARCHITECTURES, build, build_registered, registered
+from small_models import ARCHITECTURES, build, build_registered
 
 from headscope.errors import InputError
 from headscope.lm.attention.peaks import PeakRequest
@@ -158,19 +157,6 @@ def test_each_outcome(name, outcome, heads):
 
 def test_a_trial_comes_back_from_its_process():
     assert list(try_all(["gpt2"])) == [Trial("gpt2", "passes", (4, 4))]
-
-
-def test_every_registered_name_is_told_once():
-    names = registered()
-    assert len(set(names)) == len(names) > 100
-    trials = [
-        Trial("a", "passes", (2,)),
-        Trial("b", "passes", (2,), "but"),
-        Trial("c", "refused", reason="x | y"),
-    ]
-    lines = trials_lines(trials)
-    assert lines[0] == "**2 pass**: a, b."
-    assert lines[-2:] == ["| b | passes | but |", "| c | refused | x \\| y |"]
 
 
 def test_local_layers_see_their_window_alone():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 from small_models import ARCHITECTURES, build
 
 from headscope.errors import InputError
-from headscope.heads import Gate, Head
+from headscope.heads import Head
 from headscope.lm.attention import scores as arithmetic
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.attention.scores import Block, _Running, softmax_of_chosen
@@ -18,7 +17,7 @@ from headscope.lm.attention.weights import WeightRequest, attention_weights
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.interpose import observing
 from headscope.lm.model import LanguageModel
-from lm_helpers import full_weights, hooks_of, sample_batch, whole_text
+from lm_helpers import full_weights, sample_batch, whole_text
 
 VARIED = ["llama", "gemma2", "gemma3", "qwen3_next", "gpt_oss", "bloom"]
 #: Rows of the left-padded batch; the longest is more than twice a sliding window.
@@ -313,35 +312,6 @@ def test_returned_weights_that_are_no_softmax_raise():
     lm.sites[1].attention.register_forward_hook(lambda module, args, out: (out[0], out[1] * 0.9))
     with pytest.raises(InputError, match=r"scores of layer 1.*off by 0\.1"):
         recorded(lm, batch, WeightRequest(places(batch, 3)))
-
-
-def test_contexts_nest_with_peaks_and_gates_and_restore():
-    from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS as table
-
-    lm = wrap("gemma3")
-    batch = sample_batch(LENGTHS)
-    inputs = forward_inputs(lm.model, batch)
-    before = dict(table.__dict__), dict(table._global_mapping), dict(table._local_mapping)
-    hooks = hooks_of(lm.model)
-    values = np.ones((3, 4), dtype=np.float32)
-    values[0, 1] = 0.0
-    request = WeightRequest(places(batch, 4))
-    gate = lm.gated(Gate(lm.geometry, values))
-    with torch.no_grad(), attention_weights(lm, request) as found:
-        plain = lm.model(**inputs).logits
-        with lm.attention_peaks() as peaks, gate:
-            gated = lm.model(**inputs).logits
-        with pytest.raises(ZeroDivisionError), attention_weights(lm, request) as inner:
-            lm.model(**inputs)
-            raise ZeroDivisionError
-    assert (len(found.steps), len(peaks.steps), len(inner.steps)) == (3, 1, 1)
-    assert torch.equal(found.steps[0].weights, found.steps[2].weights)
-    assert not torch.equal(plain, gated)
-    # The removed head acts on later layers, never on its own layer's attention.
-    assert torch.equal(found.steps[0].weights[:, :4], found.steps[1].weights[:, :4])
-    assert not torch.equal(found.steps[0].weights[:, 4:], found.steps[1].weights[:, 4:])
-    assert (table.__dict__, table._global_mapping, table._local_mapping) == before
-    assert hooks == hooks_of(lm.model)
 
 
 @pytest.mark.parametrize("name", ["llama", "bloom"])

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import find_helpers
 import lm_helpers
 from headscope.errors import Caution, InputError
-from headscope.heads import Head, HeadSet
+from headscope.heads import HeadSet
 from headscope.lm.batching import Batch, collate
 from headscope.lm.generation import GenerateConfig, RowStop, generate
 from headscope.lm.generation.pool import can_pool
@@ -61,17 +61,6 @@ def test_each_prompt_is_continued_as_if_alone(name: str) -> None:
         assert [one.text for one in done] == [
             lm.tokenizer.decode(ids, skip_special_tokens=True).lstrip() for ids in expected
         ]
-
-
-def test_gates_act_on_generation() -> None:
-    lm = wrapped("llama")
-    plain = generate(lm, PROMPTS, PLAIN)
-    removed = HeadSet(lm.geometry, tuple(Head(0, head) for head in range(4))).removed()
-    with lm.gated(removed):
-        gated = generate(lm, PROMPTS, PLAIN)
-        assert [one.output_ids for one in gated] == [naive(lm, p, 12) for p in PROMPTS]
-    assert gated != plain
-    assert generate(lm, PROMPTS, PLAIN) == plain
 
 
 def test_settings_of_the_model_do_not_leak_in_and_are_kept() -> None:
@@ -495,43 +484,6 @@ def test_without_a_template_an_answer_ends_with_the_end_of_the_text() -> None:
     lm.tokenizer.eos_token = None
     with pytest.raises(InputError, match="--answer-end"):
         encode_answers(lm, ["a "], ["Haus"], ended=True)
-
-
-def test_thinking_is_switched_off() -> None:
-    assert wrap_prompts(model(THINKING), ["a"]) == ["<s>a</s><s>(none)\n"]
-
-
-def test_whoever_wants_no_template_gets_none() -> None:
-    lm = model(CHATML)
-    assert wrap_prompts(lm, ["a "], chat=False) == ["a "]
-    [row] = encode_answers(lm, ["a "], ["Haus"], chat=False)
-    assert list(row.ids) == lm.encode("a Haus")
-    with pytest.raises(InputError, match="has no chat template"):
-        wrap_prompts(model(), ["a"], chat=True)
-
-
-def test_generation_takes_wrapped_prompts_as_they_are() -> None:
-    lm = model(CHATML)
-    [wrapped] = wrap_prompts(lm, ["the answer"])
-    [made] = lm.generate([wrapped], special=False)
-    assert list(made.prompt_ids) == lm.tokenizer(wrapped, add_special_tokens=False)["input_ids"]
-    # The template wrote a beginning of text, which is not added a second time.
-    [again] = lm.generate([wrapped])
-    assert again.prompt_ids == made.prompt_ids
-
-
-@pytest.mark.parametrize(
-    "template",
-    [
-        "{{ messages[0].no.such }}",
-        "{{ raise_exception('no turns') }}",
-        "{% for %}",
-        "{{ 1 + 'a' }}",
-    ],
-)
-def test_a_faulty_chat_template_is_named(template: str) -> None:
-    with pytest.raises(InputError, match=r"chat template cannot put .*--no-chat"):
-        wrap_prompts(model(template), ["a"])
 
 
 def test_what_cannot_be_asked_is_refused() -> None:

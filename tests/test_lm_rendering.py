@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
-import json
 import os
 import re
 import resource
@@ -24,9 +22,7 @@ from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import uses_chat, wrap_prompts
 from headscope.lm.rendering import PROMPT_DATE
 from headscope.lm.tokens import ChatWriter, end_of_turn
-from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.models import ModelChoice, given_model, template_inputs
-from headscope.studies.pairs import PairsChoice
+from headscope.studies.models import template_inputs
 
 CHATML = (
     "{% if messages[0].role != 'system' %}<|im_start|>system\nYou are Qwen.<|im_end|>\n{% endif %}"
@@ -293,36 +289,3 @@ def test_a_system_message_needs_the_template() -> None:
     for lm, chat in ((chat_model(CHATML), False), (chat_model(None), None)):
         with pytest.raises(InputError, match="--system"):
             uses_chat(lm.with_system("Be brief."), chat)
-
-
-def test_a_run_tells_the_system_turn_and_the_date(tmp_path: Path) -> None:
-    pairs = find_helpers.pairs("en-de", 4)
-    rows = [
-        f"{p.source}\t{p.target}\t{' '.join(f'{s}-{t}' for s, t in sorted(p.links or ()))}"
-        for p in pairs.pairs
-    ]
-    data = tmp_path / "pairs.tsv"
-    data.write_text("source\ttarget\tlinks\n" + "\n".join(rows) + "\n", "utf-8")
-    made = {}
-    for name, template, system, chat in (
-        ("dated", DATED, None, True),
-        ("plain", DATED, None, False),
-        ("default", CHATML, None, True),
-        ("given", CHATML, "Be brief.", True),
-    ):
-        lm = chat_model(template)
-        config = FindTranslation(pairs=PairsChoice(pair=("en-de",), data=(str(data),)))
-        config = dataclasses.replace(config, score=dataclasses.replace(config.score, chat=chat))
-        with given_model(lm) as named:
-            config = dataclasses.replace(config, model=ModelChoice(**named, system=system))
-            made[name] = find_translation(config, tmp_path / name)
-    facts = {
-        name: json.loads((tmp_path / name / "provenance.json").read_text("utf-8")) for name in made
-    }
-    assert (
-        facts["dated"]["prompt_date"] == "2024-07-26" and "Today" in facts["dated"]["system_turn"]
-    )
-    assert not {"prompt_date", "system_turn"} & set(facts["plain"])
-    assert facts["default"]["system_turn"] == "You are Qwen."
-    assert facts["given"]["system_turn"] == "Be brief." and "prompt_date" not in facts["given"]
-    assert len({result.signature for result in made.values()}) == 4

@@ -14,7 +14,6 @@ from typer.main import get_command
 from headscope.cli.app import app
 from headscope.cli.commands import commands_of
 from headscope.errors import InputError
-from headscope.heads import Geometry
 from headscope.papers.command import listing
 from headscope.papers.heads_up.tasks import directions
 from headscope.papers.paper import Missing, PaperData
@@ -145,32 +144,6 @@ def test_what_is_in_name_only_is_not_called_measured(tmp_path: Path) -> None:
     assert [name for name, word in heads.items() if word == "needs ENDPOINT"] == ["Figure 2"]
 
 
-def test_tables_of_a_model_of_the_paper_are_its_own(tmp_path: Path) -> None:
-    places = DIRECTIONS
-    others = ("Qwen/Qwen2.5-7B", "Qwen/Qwen2.5-3B-Instruct")
-    data = PaperData(pairs=places, others=others)
-    heads = Geometry.uniform(28, 28)
-    large = setting_of(tmp_path, "Qwen/Qwen2.5-7B-Instruct", data=data, geometry=heads)
-    words = words_of("heads-up", large)
-    assert words["Table 14"] == words["Table 24"] == words["Table 4"] == "measured"
-    assert words["Table 12"] == words["Table 37"] == "needs MODEL"
-    assert words["Table 38"] == "needs DATA"  # it has word tasks, too
-    assert words["Figure 6"] == "measured" and words["Table 8"] == "needs DATA"
-    few = replace(large, data=replace(large.data, pairs=places[:6]))
-    words = words_of("heads-up", few)
-    assert words["Table 1"] == "measured"
-    assert words["Table 14"] == words["Figure 7"] == "needs DATA"  # 6 of 42 directions
-    assert words["Table 6"] == words["Table 40"] == "needs DATA"
-    second = tuple(place.replace("=x", "=y") for place in places)
-    for pairs, word in (
-        ((*places[:5], *second[:5]), "needs DATA"),  # 3 of its 6
-        ((*places, *places), "needs DATA"),  # no other sentences
-        ((*places, *second), "measured"),
-    ):
-        both = replace(few, data=replace(few.data, pairs=pairs))
-        assert words_of("heads-up", both)["Table 8"] == word
-
-
 LANGUAGES = ("en", "zh", "fr", "es", "de", "ru", "ar")
 
 
@@ -182,62 +155,41 @@ ONE_WAY = ("Figure 2", "Figure 4", "Figure 5", "Figure 8", "Table 41")
 
 
 @pytest.mark.parametrize(
-    ("model", "data", "word", "elements"),
+    ("model", "data", "found"),
     [
         # Masks of another geometry fit no model, and another size is no partner.
-        (LLAMA, {"others": (LARGE,)}, "needs MODEL", ("Table 5", "Table 37")),
-        (LLAMA, {"others": (LARGE,)}, "measured", ("Table 1", "Table 4", "Table 36")),
-        (LLAMA, {"others": (BASE,)}, "needs MODEL", ("Table 4", "Table 36")),
-        (LLAMA, {"others": (QWEN,)}, "needs MODEL", ("Table 4", "Table 5", "Table 37")),
+        (LLAMA, {"others": (LARGE,)}, {"needs MODEL": ("Table 5", "Table 37"),
+                                       "measured": ("Table 1", "Table 4", "Table 36")}),
+        (LLAMA, {"others": (QWEN,)}, {"needs MODEL": ("Table 4", "Table 5", "Table 37")}),
         # Either of a pair is the other one's partner.
-        (LLAMA, {"others": (BASE,)}, "measured", ("Table 5", "Table 37")),
-        (BASE, {"others": (LLAMA,)}, "measured", ("Table 5", "Table 37")),
-        (QWEN, {"others": (f"{QWEN}-Instruct",)}, "measured", ("Table 5", "Table 38")),
-        (QWEN, {"others": (f"{QWEN}-Instruct",)}, "needs MODEL", ("Table 37",)),
+        (LLAMA, {"others": (BASE,)}, {"measured": ("Table 5", "Table 37"),
+                                      "needs MODEL": ("Table 4", "Table 36")}),
+        (BASE, {"others": (LLAMA,)}, {"measured": ("Table 5", "Table 37")}),
+        (QWEN, {"others": (f"{QWEN}-Instruct",)}, {"measured": ("Table 5", "Table 38"),
+                                                   "needs MODEL": ("Table 37",)}),
         # What is of other models needs them before any data.
-        (LLAMA, {"pairs": (), "tasks": ()}, "needs MODEL", ("Table 13", "Table 23", "Table 33")),
-        (LLAMA, {"pairs": (), "tasks": ()}, "needs DATA", ("Table 12", "Table 32", "Table 10")),
+        (LLAMA, {"pairs": (), "tasks": ()}, {
+            "needs MODEL": ("Table 13", "Table 23", "Table 33"),
+            "needs DATA": ("Table 12", "Table 32", "Table 10"),
+        }),
         # Examples and figures of one direction of the paper.
-        (LLAMA, {"pairs": ("en-de=x",)}, "needs DATA", ONE_WAY),
-        (LLAMA, {"pairs": ("en-de=x", "en-zh=x")}, "measured", ONE_WAY),
-        (LLAMA, {"pairs": ("en-zh=x", "en-zh=y")}, "needs DATA", ("Table 42",)),
-        (LLAMA, {"pairs": ("zh-en=x", "zh-en=x")}, "needs DATA", ("Table 42",)),
-        (LLAMA, {"pairs": ("zh-en=x", "zh-en=y")}, "measured", ("Table 42",)),
+        (LLAMA, {"pairs": ("en-de=x",)}, {"needs DATA": ONE_WAY}),
+        (LLAMA, {"pairs": ("en-de=x", "en-zh=x")}, {"measured": ONE_WAY}),
+        (LLAMA, {"pairs": ("en-zh=x", "en-zh=y")}, {"needs DATA": ("Table 42",)}),
+        (LLAMA, {"pairs": ("zh-en=x", "zh-en=x")}, {"needs DATA": ("Table 42",)}),
+        (LLAMA, {"pairs": ("zh-en=x", "zh-en=y")}, {"measured": ("Table 42",)}),
     ],
-)
+)  # fmt: skip
 def test_what_is_given_decides_what_is_measured(
     model: str,
     data: dict[str, tuple[str, ...]],
-    word: str,
-    elements: tuple[str, ...],
+    found: dict[str, tuple[str, ...]],
     tmp_path: Path,
 ) -> None:
     given = replace(PaperData(DIRECTIONS, tasks=TASKS), **data)
-    setting = setting_of(tmp_path, model, data=given)
-    found = words_of("heads-up", setting)
-    assert {name: found[name] for name in elements} == dict.fromkeys(elements, word)
-    whole = words_of("heads-up", replace(setting, full=True))
-    assert word != "needs DATA" or "Table 42" in elements or "--full" not in whole.values()
-
-
-def test_an_other_model_of_another_geometry_has_no_masks_here(tmp_path: Path) -> None:
-    data = PaperData(DIRECTIONS[:6], tasks=TASKS[:2], others=(LARGE, BASE))
-    setting = setting_of(tmp_path, LLAMA, data=data)
-    names = {one.step.name for one in make_plan(paper_named("heads-up").experiments, setting).steps}
-    of_others = {name for name in names if name.startswith(("swap-", "masks-of-"))}
-    assert of_others and not [name for name in of_others if "70B" in name]
-
-
-def test_figure_7_is_of_directions_alone(tmp_path: Path) -> None:
-    tasks = tmp_path / "tasks"
-    tasks.mkdir()
-    for name in paper_tasks():
-        (tasks / f"{name}.json").write_text("[]", "utf-8")
-    data = PaperData(DIRECTIONS, tasks=(str(tasks),))
-    setting = setting_of(tmp_path, LLAMA, data=data)
-    assert words_of("heads-up", setting)["Figure 7"] == "measured"
-    few = replace(setting, data=replace(data, pairs=("en-zh=x",)))
-    assert words_of("heads-up", few)["Figure 7"] == "needs DATA"
+    words = words_of("heads-up", setting_of(tmp_path, model, data=given))
+    for word, elements in found.items():
+        assert {name: words[name] for name in elements} == dict.fromkeys(elements, word)
 
 
 def test_folders_have_the_languages_of_their_files(tmp_path: Path) -> None:

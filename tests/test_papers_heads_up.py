@@ -92,16 +92,6 @@ def test_every_step_has_work_unless_it_only_compares(pocket: Setting, llama: Set
             assert bool(work.backward) == one.step.name.startswith("mask-"), one.step.name
 
 
-def test_work_of_a_training_is_steps_times_batch_times_tokens(
-    pocket: Setting, llama: Setting
-) -> None:
-    (task, *_), (other, *_) = tasks.directions(pocket), tasks.directions(llama)
-    assert runs.training_work(pocket, task).backward == pytest.approx(600 * 16 * (18 + 13.7))
-    assert runs.training_work(llama, other).backward == pytest.approx(6190 * 16 * (30 + 28))
-    word = tasks.word_tasks(llama)[0]
-    assert runs.training_work(llama, word).backward == pytest.approx(6250 * 16 * (8 + 4))
-
-
 def test_training_follows_the_size_of_the_model(pocket: Setting, llama: Setting) -> None:
     configs = settings_of(pocket, "find mask") | settings_of(llama, "find mask")
     changes = {name: dict(config.changes) for name, config in configs.items()}
@@ -151,23 +141,6 @@ def test_walks_take_the_paper_s_number_of_heads_or_that_share(
     assert {one.rank for one in (*small.values(), *large.values())} == {"score"}
 
 
-def test_families_allow_what_parallel_files_share(pocket: Setting, llama: Setting) -> None:
-    every = settings_of(pocket, "verify families")
-    # All 20 directions have their masks in, from both starts; four are tested.
-    assert set(every) == {"families", "families-every", "families-negative"}
-    for name, kind in (("every", ""), ("negative", "-negative")):
-        masks = every[f"families-{name}"].masks
-        assert len(masks) == 20 and f"tr-en={pocket.at(f'mask-tr-en{kind}')}" in masks
-    for one in every.values():
-        assert one.tasks.pair == tasks.POCKET_DIRECTIONS and one.tasks.data == ()
-    names = tasks.POCKET_DIRECTIONS
-    assert every["families"].masks == tuple(f"{name}={pocket.at(f'mask-{name}')}" for name in names)
-    assert not every["families"].allow_overlap
-    given = settings_of(llama, "verify families")["families-negative"]
-    assert given.allow_overlap and given.masks[0] == f"en-de={llama.at('mask-en-de-negative')}"
-    assert given.tasks.data == ("en-de=xnli/en-de.tsv", "de-en=xnli/de-en.tsv")
-
-
 def test_scaling_measures_on_the_second_file(llama: Setting) -> None:
     data = dataclasses.replace(llama.data, pairs=("en-de=a.tsv", "en-de=b.tsv", "de-en=c.tsv"))
     found = settings_of(dataclasses.replace(llama, data=data), "verify scaling")
@@ -188,15 +161,6 @@ def test_one_base_run_for_every_task(llama: Setting) -> None:
     assert found["masks-compared"].base == () and len(found["masks-compared"].masks) == 2
     assert "masks-compared-every" not in found
     assert len(found["masks-of-Llama-3.1-8B-every"].base) == 2 + len(WORDS)
-
-
-def test_the_hybrid_is_of_the_paper_s_tasks_without_the_unseen_one(llama: Setting) -> None:
-    (folder,) = llama.data.tasks
-    for name in ("alphabetically_first_3", "color_v_animal_3"):  # none of the paper's 35
-        (Path(folder) / f"{name}.json").write_text("[]", encoding="utf-8")
-    hybrid = tasks.hybrid_of(tasks.word_tasks(llama))
-    assert hybrid is not None
-    assert {Path(one).stem for one in hybrid.choice.task} == {*WORDS} - {"product-company"}
 
 
 def test_settings_of_a_large_model_are_those_of_table_11(llama: Setting, pocket: Setting) -> None:

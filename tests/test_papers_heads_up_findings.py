@@ -318,14 +318,6 @@ def test_figure_2_by_hand(pocket: Setting) -> None:
     assert "in 1 random orders at most 50%" in found.found
 
 
-def test_figure_5_is_of_the_same_walk(pocket: Setting) -> None:
-    put(pocket, "walk", walk([2, 3], [0.0, 0.25, 0.5, 1.0]))
-    found = found_in(pocket, "figure-4")
-    (table,) = found.tables
-    own = cell(table, "heads removed", "the mask's heads")
-    assert (own.value, own.published) == (1, 192)
-
-
 def test_orders_are_judged_prompt_by_prompt(pocket: Setting) -> None:
     put(pocket, "walk", walk([1] * 7, [0.0, 1.0, 1.0, 1.0]))
     put(pocket, "walk-influential", walk([2] * 6 + [None], [0.0, 0.0, 0.8, 0.8]))

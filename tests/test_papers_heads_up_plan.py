@@ -20,10 +20,9 @@ from headscope.papers.heads_up.cells import place_of
 from headscope.papers.heads_up.masks import TABLE_8
 from headscope.papers.heads_up.paper import PAPER
 from headscope.papers.heads_up.prompts import place_of_order
-from headscope.papers.heads_up.tasks import EN_ZH, TABLE_1, check_file, directions
+from headscope.papers.heads_up.tasks import TABLE_1, check_file, directions
 from headscope.papers.paper import Missing, Setting, Steering, Step
 from headscope.papers.plan import Coverage, make_plan
-from headscope.papers.published import published
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice, found_on, read_tasks
@@ -79,13 +78,6 @@ def test_beside_a_folder_the_first_file_is_measured_on(llama: Setting) -> None:
     assert words(folder)["Figure 6"][0] == words(folder)["Table 8"][0] == "--full"
 
 
-def test_the_other_model_has_masks_of_all_directions_and_tasks(llama: Setting) -> None:
-    folder = with_pairs(llama, "xnli")
-    for experiment, all_, default in (("table-1", 42, 6), ("table-2", 8, 6)):
-        swaps = [one for one in steps(folder, experiment) if one.name.startswith("swap-")]
-        assert (len(swaps), sum(not one.extended for one in swaps)) == (all_, default)
-
-
 def test_a_part_of_a_table_is_not_called_the_table(llama: Setting, tmp_path: Path) -> None:
     (folder,) = llama.data.tasks
     one = replace(llama.data, pairs=("en-zh=a",), tasks=(f"{folder}/sentiment.json",))
@@ -103,31 +95,6 @@ def test_a_part_of_a_table_is_not_called_the_table(llama: Setting, tmp_path: Pat
     enough = words(replace(llama, data=six))
     assert {enough[f"Table {number}"][0] for number in (1, 2, 5)} == {"measured"}
     assert words(replace(llama, data=replace(six, tasks=())))["Table 5"][0] == "needs DATA"
-
-
-def test_rouge_is_of_the_directions_from_english_and_chinese(llama: Setting) -> None:
-    twelve = {one.column for one in published("heads-up") if one.table == "Table 22"}
-    assert len(twelve) == 12
-    found = words(with_pairs(llama, *(f"{name}=a" for name in twelve)))
-    assert found["Table 22"][0] == "measured" and found["Table 12"][0] == "needs DATA"
-    found = words(with_pairs(llama, *(f"{name}=a" for name in twelve - {"zh-ru"})))
-    word, missing = found["Table 22"]
-    assert word == "needs DATA" and missing is not None and "(not zh-ru)" in missing.why
-
-
-def test_models_with_experts_have_the_twelve_directions_from_english_and_chinese(
-    llama: Setting,
-) -> None:
-    experts = replace(llama, model=replace(llama.model, model="microsoft/Phi-3.5-MoE-instruct"))
-    folder = with_pairs(experts, "xnli")
-    masks = {one.name for one in steps(folder, "table-43") if one.name.startswith("mask-")}
-    assert masks == {f"mask-{name}" for name in EN_ZH} and len(masks) == 12
-    assert "mask-zh-en" in masks
-    for name in ("Table 43", "Table 44"):
-        assert words(folder)[name][0] == "--full"
-        assert words(folder, full=True)[name][0] == "measured"
-        word, missing = words(with_pairs(experts, "en-zh=a"))[name]
-        assert word == "needs DATA" and missing is not None and "of 12 directions" in missing.why
 
 
 def test_directions_are_asked_for_in_the_paper_s_words(llama: Setting, tmp_path: Path) -> None:
@@ -228,12 +195,6 @@ def test_sizes_are_compared_on_the_paper_s_sentence_and_into_english(llama: Sett
     assert found["Table 4"][0] == "measured" and found["Table 36"][0] == "--full"
     few = words(with_pairs(llama, "en-zh=a", "en-de=a"))
     assert few["Table 4"][0] == few["Table 36"][0] == "needs DATA"
-
-
-def test_the_mask_of_queries_is_of_english_to_chinese(llama: Setting) -> None:
-    both = with_pairs(llama, "en-de=a", "en-zh=b")
-    names = [one.name for one in steps(both, "table-39")]
-    assert names and all("en-zh" in name for name in names)
 
 
 def leaks(place: Path, trained: TaskChoice, tested: TaskChoice) -> int | None:

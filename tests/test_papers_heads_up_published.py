@@ -26,9 +26,8 @@ from headscope.papers.heads_up import cells as cells_module
 from headscope.papers.heads_up.cells import partner, place_of
 from headscope.papers.heads_up.masks import TABLES
 from headscope.papers.heads_up.prompts import target_first
-from headscope.papers.heads_up.tasks import word_tasks
 from headscope.papers.paper import Setting, Steering
-from headscope.papers.published import PaperTask, examples_digest, paper_tasks
+from headscope.papers.published import PaperTask, examples_digest
 from headscope.papers.reproduce import _table
 from headscope.results.one_by_one import OneByOneDetails
 from headscope.runs.codec import decode
@@ -47,12 +46,6 @@ def with_(setting: Setting, *, model: str = LLAMA, **data: tuple[str, ...]) -> S
     """The setting of another model or with other data."""
     more = replace(setting.data, **data)
     return replace(setting, model=ModelChoice(model), data=more)
-
-
-def test_other_weights_of_the_same_name_are_another_model(llama: Setting) -> None:
-    for more in ({"quantise": "4bit"}, {"revision": "step-1000"}):
-        one = replace(llama, model=replace(llama.model, **more))
-        assert " ".join(*more.items()) in place_of(one, "Table 2").reference.why
 
 
 def test_the_partner_of_an_instructed_model_is_its_base_and_the_reverse(llama: Setting) -> None:
@@ -152,18 +145,6 @@ def test_word_tasks_of_the_papers_inputs_are_compared(
     assert "limit 20" in why(steered, "table-2")
 
 
-def test_the_papers_instructions_are_asked_of_its_tasks(llama: Setting, tmp_path: Path) -> None:
-    tasks = paper_tasks()
-    assert len(tasks) == 35
-    for one in tasks.values():
-        assert len(one.digest) == 64 and one.prompt.count("{input}") == 1
-    for name in ("antonym", "mine"):
-        (tmp_path / f"{name}.json").write_text('[{"input": "a", "output": "b"}]', "utf-8")
-    places = tuple(str(tmp_path / f"{name}.json") for name in ("antonym", "mine"))
-    theirs, mine = word_tasks(with_(llama, pairs=(), tasks=places))
-    assert theirs.choice.instruction == tasks["antonym"].prompt and mine.choice.instruction is None
-
-
 def why(setting: Setting, experiment: str, at: int = 0) -> str:
     """Why the experiment's table, the first with a reference or a later one, is not compared."""
     tables = EXPERIMENTS[experiment].show(setting).tables
@@ -227,23 +208,3 @@ def test_no_difference_to_the_paper_s_hybrid_is_told(
     assert by["mask, 5-shot"]["difference"] == pytest.approx(0.7 - 0.73)
     hybrid = by["mask of hybrid, 5-shot"]
     assert (hybrid["published"], hybrid["difference"]) == ("0.69", None)
-
-
-@pytest.mark.parametrize(
-    ("model", "shape", "steps"),
-    [
-        ("microsoft/Phi-3.5-MoE-instruct", "Llama-3.1-8B-Instruct", (6190, 16)),
-        ("Qwen/Qwen2.5-14B-Instruct", "Qwen2.5-14B-Instruct", (12370, 8)),
-    ],
-)
-def test_settings_are_cited_where_they_are_printed(
-    llama: Setting, model: str, shape: str, steps: tuple[int, int]
-) -> None:
-    told = EXPERIMENTS["table-9"].show(with_(llama, model=model))
-    table = table_of(told, "The model")
-    assert table.reference is not None and table.reference.model == shape
-    training = table_of(told, "The training")
-    found = tuple(cell(training, name, "directions").published for name in ("steps", "batch size"))
-    assert found == steps
-    data = table_of(told, "The data").reference
-    assert data is not None and "appendix A" in data.why

@@ -28,7 +28,6 @@ from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import uses_chat
 from headscope.lm.tokens import ChatWriter, encode, end_of_turn, tokenise
 from headscope.pocket.facts import sample_needles
-from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.models import ModelChoice, given_model
 from headscope.studies.pairs import PairsChoice, find_and_check, read_directions
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
@@ -176,24 +175,6 @@ def test_key_words_are_found_behind_the_chat_template(
     told = json.loads(said.out)["details"]
     (place,) = told["words"][0]["spans"]
     assert told["prompt"][slice(*place)] == "camp" and prompt in told["prompt"]
-
-
-@pytest.mark.parametrize("words", ["retrieval --data {folder}/n.jsonl", "key-tokens --prompt fire"])
-def test_commands_refuse_a_chat_without_a_template(
-    words: str, command: Callable[..., Any], tmp_path: Path
-) -> None:
-    lm = chat_model(template=None)
-    lm.model.save_pretrained(tmp_path / "model")
-    lm.tokenizer.save_pretrained(tmp_path / "model")
-    needle = {"needle": "The fire burns.", "question": "What burns?", "haystack": "Rain. Sun."}
-    (tmp_path / "n.jsonl").write_text(json.dumps(needle) + "\n", "utf-8")
-    spoken = words.format(folder=tmp_path).split()
-    if spoken[0] == "key-tokens":
-        spoken += ["--word", "fire", "--heads", "1.0"]
-    said = command(
-        "find", *spoken, "--model", tmp_path / "model", "--chat", "--out", tmp_path / "r"
-    )
-    assert said.code == 2 and "no chat template" in said.err
 
 
 def test_a_chat_template_that_changes_the_prompt_is_refused() -> None:
@@ -376,39 +357,6 @@ def test_the_pocket_model_takes_shots_of_its_training_sentences() -> None:
     one = read_directions(choice, "pocket", "test")["en-de"]
     assert len(one.pairs) == 4 and len(one.shots) == 2
     assert not sentences(one.shots) & sentences(one.pairs)
-
-
-def test_runs_say_how_they_prompted(tmp_path: Path) -> None:
-    """The resolved chat, the shots and their digest are in the signature; verifying uses both."""
-    folder = tmp_path / "model"
-    lm = chat_model()
-    lm.model.save_pretrained(folder)
-    lm.tokenizer.save_pretrained(folder)
-    model = ModelChoice(str(folder))
-    choice = PairsChoice(("en-de",), files(tmp_path).data[:1], limit=6, shots=2)
-    score = TranslationScore(bootstrap_draws=5, chance_draws=2, max_new_tokens=2)
-    found = find_translation(FindTranslation(model, choice, score), tmp_path / "found")
-    import json
-
-    stored = json.loads((tmp_path / "found" / "run.json").read_text())
-    flat = json.dumps(stored)
-    assert '"chat": true' in flat and '"shots": 2' in flat and "en-de shots" in flat
-    test = dataclasses.replace(
-        choice,
-        data=(f"en-de={tmp_path / 'test.tsv'}",),
-        limit=None,
-    )
-    write_pairs(tmp_path / "test.tsv", find_helpers.pairs("en-de", 8, seed=5).pairs)
-    removal = Removal(draws=1, max_new_tokens=2)
-    shown = verify_removal(
-        VerifyRemoval(str(found.run), ("2",), model, test, removal), tmp_path / "verified"
-    )
-    assert shown.details.leakage.overlap == 0
-    (baseline, *_) = (tmp_path / "verified" / "outputs.jsonl").read_text().splitlines()
-    directions = read_directions(test, str(folder), "test", seed=0)
-    prompt = translation_prompts(directions["en-de"], removal.template, ChatWriter(lm.tokenizer))[0]
-    (made,) = lm.generate([prompt.text], limits=[2], special=False)
-    assert json.loads(baseline)["output"] == made.text
 
 
 # Runs

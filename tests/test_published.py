@@ -332,16 +332,6 @@ def test_full_attention_heads_come_back(
     assert sorted(chosen, reverse=True) == sorted(best.values(), reverse=True)[:k]
 
 
-def test_a_table_of_full_attention_heads_is_read_again(tmp_path: Path) -> None:
-    scores = HeadScores(
-        GEOMETRY, np.array([[VALUES[a, b] for b in range(4)] for a in range(3)]), "m"
-    )
-    text, _ = duo_attention_text(scores.ranked("score"), GroupedGeometry(GEOMETRY, 2), 2, "50%")
-    back = named_scores(write(tmp_path / "t", text), GEOMETRY)
-    assert back is not None and set(np.unique(back.values)) == {0, 1} and back.values.sum() == 6
-    np.testing.assert_array_equal(back.values[:, ::2], back.values[:, 1::2])
-
-
 WHOLE = [RETRIEVAL, ROUTES, TUPLES, DUO, YAML, IMPORTANT, csv_text([(Head(0, 1), 0.5)])]
 
 

@@ -64,28 +64,12 @@ def test_a_list_of_heads_in_any_spelling_is_that_list(heads: list[Any]) -> None:
     assert list(resolve_heads(by_layer, None, GEOMETRY)) == sorted(expected)
 
 
-@given(PLACES, st.sampled_from(SPELLINGS[2:]))
-def test_one_head_is_a_list_of_one(place: tuple[int, int], spelling: Any) -> None:
-    head = spelling(*place)
-    if not isinstance(head, Head | tuple):
-        head = (head,)
-    text = _with_lists_of_heads(head, several=False)
-    assert list(resolve_heads(text, None, GEOMETRY)) == [Head(*place)]
-
-
 @pytest.mark.parametrize(
     "wrong", [["5"], [5, 1, 2], [(5,)], [("5", "1")], [None], [(5, -1)], ["a", "5.1"], (5.0, 1)]
 )
 def test_what_names_no_heads_is_refused_in_one_sentence(wrong: Any) -> None:
     with pytest.raises(InputError, match=r"is not a head|must be a whole number"):
         _with_lists_of_heads(wrong, several=False)
-
-
-def test_sets_for_several_languages_are_lists_too() -> None:
-    runs = ["runs/a", "de=runs/b"]
-    assert _with_lists_of_heads(runs, several=True) == runs
-    named = _with_lists_of_heads({"de": ["5.1", (4, 3)], "en": (1, 2)}, several=True)
-    assert named == {"de": "5.1,4.3", "en": "1.2"}
 
 
 @given(PLACES, st.sampled_from(SPELLINGS))

@@ -23,7 +23,6 @@ from headscope.shown.blocks import (
     Section,
     Shown,
 )
-from headscope.studies.report import write_report
 
 ARABIC = "\u0627\u0644\u0628\u0627\u0628 \u0623\u062d\u0645\u0631"
 HOSTILE = "<img src=x onerror='window.hacked=1'></script>&"
@@ -229,16 +228,6 @@ def test_a_token_lights_its_arc_and_its_word_by_pointer_and_by_keyboard(
         assert seen.errors == []
 
 
-def test_a_token_beyond_the_edge_is_scrolled_to(browser: Any, page: Path) -> None:
-    with visit(browser, page, width=380) as seen:
-        box = ".head-sentences .scroll"
-        seen.value(f"document.querySelector('{box}').style.width = '60px'")
-        seen.page.locator(box).focus()
-        for _ in range(4):
-            seen.page.keyboard.press("ArrowRight")
-        assert seen.value(f"document.querySelector('{box}').scrollLeft") > 0
-
-
 def test_however_many_sentences_there_are_a_page_stays_small() -> None:
     source = "the quick brown fox jumps over the lazy dog near a river " * 4
     rows = [
@@ -257,15 +246,3 @@ def test_however_many_sentences_there_are_a_page_stays_small() -> None:
     assert ids[:6] == ["en-de0", "en-fr0", "de-fr0", "en-de1", "en-fr1", "de-fr1"]
     assert len(ids) < len(rows) and len(data["texts"]) == len(ids)
     assert len(data["heads"]["0.2"]) in (len(ids), len(ids) - 1)
-
-
-def test_a_page_of_the_bundled_model_opens_without_errors(
-    browser: Any, command_runs: list[Any], tmp_path: Path
-) -> None:
-    run = next(
-        made.folder for made in command_runs
-        if made.command == "find translation-score" and made.folder.parent.name == "pocket"
-    )  # fmt: skip
-    with visit(browser, write_report(run, tmp_path / "page.html")) as seen:
-        assert seen.page.locator(".arcs > div").count() == 10
-        assert seen.errors == []

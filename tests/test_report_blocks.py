@@ -96,28 +96,6 @@ def test_of_another_model_it_is_said_once_that_nothing_is_compared(columns: int)
     assert "\u22120.250" not in shown and "difference" not in shown
 
 
-def test_columns_without_intervals_or_published_values_take_no_room() -> None:
-    rows = (Row("a row", (Cell(0.5), Cell(0.25, 0.2, 0.3))),)
-    shown = html_of(Table("One table", ("first", "second"), rows))
-    header = re.findall(r'<th scope="col"[^>]*>(.*?)</th>', shown)
-    assert header == ["", "first", "second", "95\u00a0% interval"]
-    assert "theirs" not in shown.lower()
-
-
-def test_texts_stand_at_the_left_beside_numbers_with_intervals() -> None:
-    rows = (Row("a row", (Cell(0.5, 0.4, 0.6), Cell("a text"))),)
-    shown = html_of(Table("One table", ("score", "text"), rows))
-    assert re.findall(r"<td[^>]*>", shown) == ["<td>", "<td>", '<td class="said">']
-
-
-def test_what_was_not_run_stands_as_words_in_its_cell() -> None:
-    shown = html_of(made.pairs_table())
-    ran = sum((a + b) % 3 == 0 for a in range(7) for b in range(7) if a != b)
-    assert shown.count(">not run</i>") == 42 - ran
-    assert shown.count("<td>\u2013</td>") == 7
-    assert shown.count("theirs ") == 42
-
-
 def test_long_tables_are_folded_and_keep_every_row() -> None:
     shown = html_of(made.accuracy_table(36))
     before, after = shown.split("<details")
@@ -202,15 +180,6 @@ def test_cells_too_small_for_numbers_say_them_by_pointer() -> None:
     assert len(words) == 96 and 'class="signs' not in shown
     assert 'data-words="layer {row}, head {column}: {words}"' in shown
     assert words[0] == "not run" and words[17] == f"{sin(1.3):.2f}"
-
-
-def test_lines_show_each_series_with_points_and_name_the_others() -> None:
-    shown = html_of(made.lines())
-    assert shown.count('class="point') == 10
-    assert shown.count("<polygon") == 1
-    assert "Not run: layer 3." in shown
-    assert "highest heads: 90 at 1, 85 at 4" in shown
-    assert "heads removed" in shown and "160 sentences." in shown
 
 
 def test_what_lines_are_compared_with_is_a_line_without_marks() -> None:

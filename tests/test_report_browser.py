@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from struct import unpack
 from typing import Any
@@ -13,7 +12,6 @@ from xml.etree.ElementTree import fromstring
 
 import pytest
 
-import paper_run_helpers
 from browser_helpers import Visit, chromium, visit
 from headscope.report.drawing.heads import ROWS
 from headscope.report.page import page_of, render
@@ -39,7 +37,6 @@ from headscope.shown.blocks import (
     Table,
     p_cell,
 )
-from headscope.studies.report import write_report
 
 HOSTILE = (
     "</script><script>window.hacked=1;alert(1)</script>"
@@ -171,16 +168,6 @@ def ranked(part: str) -> list[str]:
     above = scores(part, "above")
     order = sorted(range(len(HEADS)), key=lambda at: (-above[at], at))
     return [f"{HEADS[at][0]}.{HEADS[at][1]}" for at in order]
-
-
-def test_it_opens_without_errors_and_asks_for_nothing(browser: Any, report: Path) -> None:
-    with visit(browser, report) as page:
-        page.choose("#direction", "en-de")
-        page.page.click(".more")
-        page.page.click("#later")
-        page.page.fill("#search", "Mira")
-        assert page.errors == []
-        assert page.requests == [report.as_uri()]
 
 
 # ---- heads ---------------------------------------------------------------------------------------
@@ -460,13 +447,6 @@ def test_text_runs_as_its_script_does(browser: Any, tmp_path: Path) -> None:
 
 
 # ---- whole pages ---------------------------------------------------------------------------------
-@pytest.mark.parametrize("width", [320, 390, 768, 1280])
-def test_the_page_never_scrolls_sideways(browser: Any, report: Path, width: int) -> None:
-    with visit(browser, report, width=width) as page:
-        page.value("for (const d of document.querySelectorAll('details')) d.open = true")
-        assert page.value("document.documentElement.scrollWidth") <= width
-
-
 def test_on_a_phone_a_row_of_a_wide_table_is_a_list(browser: Any, tmp_path: Path) -> None:
     columns = ("original", "selected", "change", "p over draws, same layers")
     rows = (Row("en-de", (Cell(97.9), Cell(85.0), Cell(-12.9, -24.0, -5.5), p_cell(0.0001))),)
@@ -563,25 +543,6 @@ def test_figures_and_tables_have_words_for_those_who_do_not_see_them(
             "Array.from(document.querySelectorAll('table')).every(t => t.caption &&"
             " t.querySelector('thead th[scope]') && t.querySelector('tbody th[scope=row]'))"
         )
-
-
-def test_an_experiment_prints_in_two_columns(browser: Any, tmp_path: Path) -> None:
-    # The first figure stands beside the answer.
-    first = replace(paper_run_helpers.single_bars(), title="First")
-    figures = [first, paper_run_helpers.single_bars(), paper_run_helpers.lines()]
-    long = paper_run_helpers.accuracy_table(36)
-    one = paper_run_helpers.experiment("e", "Table 1", tables=[long], figures=figures)
-    report = write_report(paper_run_helpers.write_paper(tmp_path / "run", experiments=[one]))
-    with visit(browser, report, width=700) as page:
-        assert page.page.locator("#runs").is_visible()
-        page.page.emulate_media(media="print")
-        drawn = page.page.locator(".experiment > figure")
-        boxes = [drawn.nth(at).bounding_box() for at in (0, 1)]
-        assert boxes[0]["y"] == boxes[1]["y"] and boxes[0]["x"] < boxes[1]["x"]
-        folded = page.page.locator("details")
-        assert folded.count() and not any(part.is_visible() for part in folded.all())
-        assert page.page.locator("#runs").is_hidden()
-        assert page.page.locator("#provenance").is_hidden()
 
 
 REPORTS = sorted((Path(__file__).parents[1] / "docs" / "papers").glob("*.html"))

@@ -103,13 +103,6 @@ def test_many_points_of_a_bar_are_summed_up_in_words_and_drawn_once_a_place() ->
     assert 'class="bar many"' in html
 
 
-def test_words_can_stand_for_numbers_and_are_thinned() -> None:
-    labels = {float(step): f"step{step}" for step in range(20)}
-    axis = scale(list(labels), labels=labels)
-    assert len(axis.ticks) <= 8
-    assert axis.words(3.0) == "step3"
-
-
 def test_series_differ_by_shape_and_dash_even_in_one_colour() -> None:
     html = chart(*(Series(f"random {n}", ((0, n), (1, n + 1))) for n in range(12)))
     key = html[html.index('class="legend"') :]
@@ -144,18 +137,6 @@ def test_what_is_not_finite_leaves_a_gap(gap: float) -> None:
     assert drawn.count("data-words") == 3
     assert "nan" not in drawn
     assert "inf" not in drawn
-
-
-def test_of_many_points_some_are_marked_and_all_speak() -> None:
-    html = chart(Series("a", tuple((x, x) for x in range(100))))
-    assert html.count("data-words") == 100
-    assert html.count('class="point"') == 15
-    assert html.count('class="point quiet"') == 85
-
-
-def test_an_empty_chart_is_no_error() -> None:
-    html = chart(Series("a", ()))
-    assert "<path" not in html and "Not run: a." in html
 
 
 def test_bars_show_points_intervals_and_what_is_missing() -> None:

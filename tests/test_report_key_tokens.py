@@ -120,20 +120,6 @@ def test_steps_can_be_walked_by_keyboard(browser: Any, report: Path) -> None:
         assert said.inner_text().startswith("mean over all steps")
 
 
-def test_steps_can_be_walked_by_touch(browser: Any, report: Path) -> None:
-    with visit(browser, report, width=390, has_touch=True, is_mobile=True) as page:
-        said = page.page.locator(".key-said")
-        page.page.locator(".key-token").nth(2).tap()
-        assert said.inner_text().startswith("step 3 of")
-        page.page.tap(".key-after")
-        assert said.inner_text().startswith("step 4 of")
-        page.page.tap(".key-before")
-        page.page.tap(".key-before")
-        assert said.inner_text().startswith("step 2 of")
-        page.page.locator(".key-token").nth(1).tap()
-        assert said.inner_text().startswith("mean over all steps")
-
-
 def test_a_page_holds_no_more_numbers_than_it_may(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

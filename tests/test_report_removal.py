@@ -90,17 +90,6 @@ def test_zero_and_mean_stand_in_one_table(tmp_path: Path) -> None:
     assert all(one.outputs["selected"].endswith(" mean") for one in outputs.sentences)
 
 
-def test_an_output_in_another_example_is_named_where_it_stands(tmp_path: Path) -> None:
-    told = shown(write_removal(tmp_path / "run", kinds=("resample", "zero")))
-    assert "14 selected, replaced by output in another example" in rows_of(told, ALL)
-    assert "their output in another example" in dict(told.facts)["removed heads give"]
-    (method,) = (each.after for each in told.sections if each.title == "Method")
-    assert "under zero ablation but not under resample ablation" in " ".join(method)
-    apart = shown(write_removal(tmp_path / "apart", kinds=("mean", "resample")))
-    (method,) = (each.after for each in apart.sections if each.title == "Method")
-    assert "zero ablation" not in " ".join(method)
-
-
 def test_doses_are_there_where_there_are_several(tmp_path: Path) -> None:
     assert blocks_of(shown(write_removal(tmp_path / "one", k=(14,))), Lines) == []
     told = shown(write_removal(tmp_path / "several", k=(14,), gates=(0.0, 0.5, 2.0)))
@@ -116,16 +105,6 @@ def test_a_run_without_its_outputs_says_so(tmp_path: Path, left: str | None) -> 
     (run / "outputs.jsonl").unlink() if left is None else (run / "outputs.jsonl").write_text(left)
     missing = blocks_of(shown(run), NotMeasured, "Outputs")
     assert [one.why for one in missing] == ["outputs.jsonl of the run folder is missing or empty"]
-
-
-def test_words_without_links_are_named(tmp_path: Path) -> None:
-    run = write_removal(tmp_path / "run", sentences=3)
-    assert "are not linked." not in write_report(run).read_text("utf-8")
-    lines = (run / "links.jsonl").read_text("utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if "same layers" not in line]
-    (run / "links.jsonl").write_text("".join(kept), "utf-8")
-    named = "The words of \u201cSame layers, removed\u201d are not linked"
-    assert named in write_report(run).read_text("utf-8")
 
 
 def test_a_result_without_its_parts_is_named(tmp_path: Path) -> None:

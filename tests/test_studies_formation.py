@@ -142,22 +142,6 @@ def test_an_unreadable_checkpoint_is_named_and_skipped_on_request(
         formation(Formation(series[1:], pairs, SHORT, skip_unreadable=True), tmp_path / "other")
 
 
-def test_other_shots_are_another_run(data: Path, tmp_path: Path) -> None:
-    def stop(title: str, done: int, total: int) -> None:
-        if title != "opening checkpoints":
-            raise KeyboardInterrupt
-
-    shots = tmp_path / "shots.tsv"
-    pairs = PairsChoice(("en-de",), (str(data),), shots=1, shots_data=(str(shots),))
-    series = checkpoint_series(["pocket:step-00320", "pocket:final"])
-    shots.write_text("source\ttarget\nGood day.\tGuten Tag.\n", "utf-8")
-    with pytest.raises(KeyboardInterrupt):
-        formation(Formation(series, pairs, SHORT, check=2), tmp_path / "run", stop)
-    shots.write_text("source\ttarget\nGood night.\tGute Nacht.\n", "utf-8")
-    with pytest.raises(InputError, match="another configuration"):
-        formation(Formation(series, pairs, SHORT, check=2), tmp_path / "run", stop)
-
-
 def test_checkpoints_of_two_geometries_are_refused(data: Path, tmp_path: Path) -> None:
     other = saved(tmp_path / "step-1")
     series = checkpoint_series([str(other), str(weights.path("final"))])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from headscope.studies.models import ModelChoice
 from headscope.studies.registry import study_of
 from headscope.studies.survey import Survey, survey
 from headscope.studies.survey_plans import SurveyData, SurveyPlan
-from lm_helpers import saved
 
 CALLS: list[str] = []
 POCKET = Geometry.uniform(6, 16)
@@ -79,39 +77,6 @@ def test_a_survey_goes_on_after_a_stop_and_tells_what_was_left_out(tmp_path: Pat
     assert Path(str(result.report)).is_file()
     again = survey(config, tmp_path / "s")
     assert again.comparison.heads == result.comparison.heads and CALLS[-1] == "two"
-
-
-def test_how_translations_are_prompted_reaches_the_methods_that_translate(
-    tmp_path: Path, command: Callable[..., Any]
-) -> None:
-    rows = [f"{a} {b}\t{b} {a}\t0-1 1-0" for a in "abc" for b in "xyz"]
-    for name, some in (("pairs", rows[:5]), ("shots", rows[5:])):
-        (tmp_path / name).write_text("\n".join(["source\ttarget\tlinks", *some]) + "\n", "utf-8")
-    saved(tmp_path / "model")
-    said = command(
-        "survey", tmp_path / "model", "--method", "translation-score", "--method",
-        "single-removal", "--pairs", f"en-de={tmp_path / 'pairs'}", "--shots", 2,
-        "--shots-data", f"en-de={tmp_path / 'shots'}", "--no-chat",
-        "--language-name", "de=Deutsch", "--out", tmp_path / "s", "--json",
-    )  # fmt: skip
-    assert said.code == 0, said.err
-    told = json.loads(said.out)
-    assert [one["name"] for one in told["methods"]] == ["translation-score", "single-removal"]
-    for name, prompting in (("translation-score", "score"), ("single-removal", "removal")):
-        run = json.loads((tmp_path / "s" / "runs" / name / "run.json").read_bytes())
-        settings = run["config"]["settings"]
-        settings = settings.get("settings", settings)
-        assert settings["pairs"]["shots"] == 2
-        assert settings["pairs"]["language_names"] == ["de=Deutsch"]
-        assert settings[prompting]["chat"] is False
-    (tmp_path / "shots").write_text("source\ttarget\nq r\tr q\ns t\tt s\n", "utf-8")
-    with pytest.raises(InputError, match="another configuration"):
-        data = SurveyData(
-            (f"en-de={tmp_path / 'pairs'}",), shots=2, chat=False,
-            shots_data=(f"en-de={tmp_path / 'shots'}",), language_names=("de=Deutsch",),
-        )  # fmt: skip
-        wanted = ("translation-score", "single-removal")
-        survey(Survey(ModelChoice(str(tmp_path / "model")), data, wanted), tmp_path / "s")
 
 
 def test_methods_without_data_are_left_out_for_other_models(tmp_path: Path) -> None:

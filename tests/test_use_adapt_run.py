@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -318,16 +317,3 @@ def test_languages_without_heads_and_mixed_prompts_are_refused(place: Path, tmp_
     language_run(tmp_path, lm.geometry, {"de": "", "en": "0.1"})
     with pytest.raises(InputError, match="no head is specific to German"):
         steering_heads(Steer(("de",), str(tmp_path)), lm)
-
-
-@pytest.mark.parametrize("name", ["masked", "steered"])
-def test_a_damaged_run_is_told(
-    name: str, made: Callable[[str], dict[str, Any]], place: Path, tmp_path: Path
-) -> None:
-    made(name)
-    folder = tmp_path / "run"
-    shutil.copytree(place / name, folder)
-    lines = (folder / "outputs.jsonl").read_text("utf-8").splitlines()
-    (folder / "outputs.jsonl").write_text("\n".join([*lines[:2], '{"id": 1}']), "utf-8")
-    with pytest.raises(InputError, match=r"outputs\.jsonl, line 3: is damaged"):
-        write_report(folder)

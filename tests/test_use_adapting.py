@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,20 +83,6 @@ def test_attached_gates_come_off_in_any_order_and_only_once() -> None:
     with second as model:
         assert model is lm.model
     assert hooks_of(lm.model) == 0
-
-
-def test_gates_stay_on_though_nobody_keeps_what_takes_them_off() -> None:
-    lm, batch = wrapped("llama"), sample_batch()
-    gate = soft(lm.geometry)
-    with lm.gated(gate):
-        wanted = logits(lm.model, batch)
-    attach(lm.model, gate)
-    gc.collect()
-    assert torch.equal(logits(copy.deepcopy(lm.model), batch), wanted)
-    gone = weakref.ref(lm.model)
-    del lm
-    gc.collect()
-    assert gone() is None
 
 
 def test_a_gate_of_queries_is_one_without_its_run_too(tmp_path: Path) -> None:

@@ -235,32 +235,3 @@ def test_the_figures_are_the_models_own(
         assert math.isclose(one["nll_removed"], removed, abs_tol=2e-5)
         assert one["score"] == one["nll_removed"] - one["nll_full"]
     assert {path.name for path in tmp_path.iterdir()} == {"c.jsonl.zst", "run"}
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--data", "none.jsonl"], "none.jsonl does not exist"),
-        (["--heads", "9.9"], "9.9"),
-        (["--heads", "nothing"], "'nothing' names no heads"),
-        (["--text-column", "body"], "no field 'body'; found: id, text, language"),
-        (["--split", "train"], "--split is for datasets"),
-        (["--max-tokens", "1"], "--max-tokens"),
-        (["--format", "csv"], "csv"),
-        (["--data", "c=x"], "unknown language code 'c'"),
-    ],
-)
-def test_bad_input_is_one_sentence_and_writes_nothing(
-    arguments: list[str],
-    message: str,
-    corpus: Path,
-    tmp_path: Path,
-    command: Callable[..., Any],
-    loaded: None,
-) -> None:
-    given = dict(zip(arguments[::2], arguments[1::2], strict=True))
-    options = {"--data": corpus, "--heads": HEADS, "--out": tmp_path / "run", **given}
-    said = command("use", "rate", *(one for pair in options.items() for one in pair))
-    assert said.code == 2 and said.out == ""
-    assert said.err.count("\n") == 1 and message in said.err
-    assert not (tmp_path / "run").exists()

@@ -133,18 +133,6 @@ def test_a_corpus_of_many_places(tmp_path: Path) -> None:
     assert set(result.languages) == {"de", "en", "tr", "fr", ""}
 
 
-def test_nested_text_and_other_columns(tmp_path: Path) -> None:
-    data = write_jsonl(
-        tmp_path / "c.jsonl", [{"in": {"body": "a b c"}, "lang": "xx", "key": 3, "id": None}]
-    )
-    columns = Columns("in.body", "lang", "key")
-    use_rate(plan(data, columns=columns), tmp_path / "run")
-    (record,) = rated_records(tmp_path / "run")
-    assert record["tokens"] == 2 and record["id"] is None and "language" not in record
-    summary = json.loads((tmp_path / "run" / "summary.json").read_bytes())
-    assert summary["languages"]["xx"]["top"][0]["id"] == 3
-
-
 def test_halves_of_characters_are_kept_and_shown_as_such(tmp_path: Path) -> None:
     record = {"text": "a b", "id": "\ud800", "language": "x\udfff", "more": "\ud801"}
     data = tmp_path / "c.jsonl"
@@ -270,13 +258,6 @@ def test_a_number_that_is_none_names_no_record(tmp_path: Path, table: bool) -> N
     use_rate(plan(data, columns=Columns(id="key")), tmp_path / "run")
     (record,) = rated_records(tmp_path / "run")
     assert record["id"] == "c/1"
-
-
-def test_languages_cannot_steer_the_terminal(tmp_path: Path, command: Callable[..., Any]) -> None:
-    data = write_jsonl(tmp_path / "c.jsonl", [{"text": "a b", "language": "\x1b[31m\u202e"}])
-    said = command("use", "rate", "--data", data, "--heads", HEADS, "--out", tmp_path / "run")
-    assert said.code == 0 and r"\x1b[31m\u202e" in said.out
-    assert "\x1b" not in said.out and "\u202e" not in said.out
 
 
 def test_a_corpus_is_read_once_unless_it_changes(
@@ -437,23 +418,6 @@ def rows(out: Path) -> list[dict[str, Any]]:
     return [row for path in files for row in pq.read_table(path).to_pylist()]
 
 
-def test_formats_agree(tmp_path: Path) -> None:
-    records = flat(25)
-    lines = write_jsonl(tmp_path / "c.jsonl", records)
-    pq.write_table(pa.Table.from_pylist(records), tmp_path / "c.parquet", row_group_size=8)
-    rate(tmp_path / "ll", lines)
-    expected = rated_records(tmp_path / "ll")
-    assert len(expected) == 24 and set(expected[0]) == {*records[0], *ADDED}
-    rate(tmp_path / "tl", tmp_path / "c.parquet")
-    assert rated_records(tmp_path / "tl") == expected
-    for name, data in (("lt", lines), ("tt", tmp_path / "c.parquet")):
-        result = rate(tmp_path / name, data, format="parquet")
-        assert rows(tmp_path / name) == expected
-        assert (result.figures.documents, result.figures.rejected) == (24, 1)
-        (wrong,) = rejects(tmp_path / name)
-        assert wrong["line"] == 5 and wrong["record"]["at"] == 4
-
-
 @pytest.mark.parametrize("tasks", [1, 3])
 @pytest.mark.parametrize("limit", [None, 1, 9, 50])
 @pytest.mark.parametrize("group", [3, 7, 100])
@@ -515,12 +479,6 @@ def test_a_mixed_corpus_is_refused_as_parquet_before_anything_is_written(tmp_pat
     assert not (tmp_path / "run").exists()
     rate(tmp_path / "run", data)
     assert [one["x"] for one in rated_records(tmp_path / "run")] == [1, "1"]
-
-
-def test_a_damaged_parquet_file(tmp_path: Path) -> None:
-    (tmp_path / "c.parquet").write_bytes(b"PAR1 and then nothing")
-    with pytest.raises(InputError, match=r"c\.parquet is not a readable Parquet file"):
-        rate(tmp_path / "run", tmp_path / "c.parquet")
 
 
 def test_a_dataset_in_a_folder(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from headscope.studies.models import ModelChoice
 from headscope.studies.use.export import UseExport, use_export
 from headscope.studies.use.gates import GateChoice
 from headscope.use.exporting import checkpoint, fold_checkpoint, proof
-from headscope.use.exporting.card import Base, Export, export_card, read_base
+from headscope.use.exporting.card import Export, export_card, read_base
 from headscope.use.exporting.proof import ProofReference, compare, room_for
 from headscope.use.exporting.tensors import (
     checkpoint_files,
@@ -228,19 +228,6 @@ def test_a_card_carries_licence_and_base_over_and_never_invents_one(tmp_path: Pa
         text = export_card(Export("checkpoint", bare, gate, "s", "run", "Stored so."))
         assert "license" not in front_matter(text) and "base_model" not in front_matter(text)
         assert "No licence of" in text and why in text
-
-
-def test_a_card_does_not_call_weights_unchanged_that_are_not() -> None:
-    gate = Gate(Geometry.uniform(2, 3), np.array([[0, 1, 1], [1, 1, 1]]))
-    told = Export("checkpoint", Base("model"), gate, "s", "run", "Stored so.")
-    assert "those of the base model, byte by byte" in export_card(told)
-    parts = np.array([1, 0], dtype=np.float32)
-    changed = export_card(replace(told, feed_forward=parts))
-    assert "and so are the last projections of feed-forward parts; all other" in changed
-    assert "what feed-forward parts add" in export_card(
-        replace(told, kind="ia3", feed_forward=parts)
-    )
-    assert "byte by byte" not in export_card(replace(told, dequantised="bitsandbytes"))
 
 
 def test_a_hub_model_is_the_base_model_of_its_export(

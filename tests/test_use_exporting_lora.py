@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from architectures import LoraCheck, Trial, lora_check, lora_tables, try_all
 from safetensors.torch import load_file
 from small_models import ARCHITECTURES, build
 from torch import nn
@@ -266,21 +265,3 @@ def test_a_file_for_llama_cpp_has_its_names_and_the_same_numbers(tmp_path: Path)
         lm.model.config.model_type = "bitnet2"
         lora_adapter(lm, drawn(lm), tmp_path / "other", gguf=True)
     assert not (tmp_path / "other").exists()
-
-
-def test_a_table_says_of_which_architectures_an_adapter_is_the_gate() -> None:
-    (trial,) = try_all(["gpt2"], lora=True)
-    assert trial.outcome == "passes" and trial.lora.projections == ("Conv1D",)
-    assert trial.lora.equal and trial.lora.difference < 1e-5
-    model = build("llama")
-    model.model.layers[1].self_attn.o_proj = Mixing(model.model.layers[1].self_attn.o_proj)
-    refused = lora_check(LanguageModel.wrap(model, check=False))
-    assert refused.projections == ("Linear", "Mixing") and not refused.equal
-    assert "neither a Linear nor a Conv1D" in refused.reason
-    wrong = LoraCheck(("Linear",), 0.1)
-    page = "\n".join(lora_tables({"one": wrong}, [trial, Trial("two", "passes", lora=refused),
-                                                  Trial("three", "refused")]))  # fmt: skip
-    assert "| one | Linear | 0.1 | **differs** |" in page
-    assert "3 registered architectures (below) 2 are loaded. 1 of these have" in page
-    assert "Conv1D (1)" in page
-    assert "| two | Linear, Mixing | – | model.layers.1.self_attn.o_proj is a Mixing" in page

@@ -110,16 +110,6 @@ def test_a_record_that_cannot_be_used(tmp_path: Path, line: str, said: str) -> N
     mix([source], out, MixPlan())
 
 
-def test_a_folder_that_was_there_stays(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    out.mkdir()
-    source = tmp_path / "a.jsonl"
-    source.write_text("{}\n", "utf-8")
-    with pytest.raises(InputError):
-        mix([source], out, MixPlan())
-    assert list(out.iterdir()) == []
-
-
 @pytest.mark.parametrize("ending", [".jsonl.gz", ".jsonl.zst", ".parquet"])
 def test_a_file_that_was_cut_off(tmp_path: Path, ending: str) -> None:
     pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")

@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
 
 from headscope.data.tasks import Example, Task
 from headscope.errors import InputError
 from headscope.evidence.rows import Condition
-from headscope.heads import Geometry, Head
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
-from headscope.studies.report import read_run, write_report
-from headscope.studies.verify import attention
 from headscope.verify.looking import (
     STATISTICS,
     Placed,
@@ -31,7 +24,6 @@ from headscope.verify.looking import (
 )
 from headscope.verify.masks.evidence import of_tasks
 from lm_helpers import folded, wrapped
-from mask_helpers import all_but, write_mask_run
 
 
 def task_of(*rows: tuple[str, str, tuple[str, ...]], chat: bool | None = False) -> Task:
@@ -189,55 +181,3 @@ def test_the_evidence_is_what_it_says() -> None:
     found = levels(share, mass, [1 / 3] * 40, kept)
     assert found["share_in"].value == pytest.approx(by_sample[10:].mean(), rel=1e-5)
     assert "share_out" not in levels(share, mass, [1 / 3] * 40, everywhere)
-
-
-def test_on_the_bundled_model(tmp_path: Path, command: Callable[..., Any]) -> None:
-    geometry = Geometry.uniform(6, 16)
-    removed = [Head(layer, head) for layer in range(6) for head in range(0, 16, 5)]
-    mask = write_mask_run(tmp_path / "mask", geometry, all_but(geometry, removed), "odd")
-    words = ["king", "queen", "dog", "cat", "house", "tree", "book", "fish"]
-    triples = [[word, "sees", words[(n + 3) % 8]] for n, word in enumerate(words)]
-    rows = [{"input": ", ".join(x), "output": "sees", "candidates": x} for x in triples]
-    task = tmp_path / "odd<i>.json"
-    task.write_text(json.dumps(rows))
-    out = tmp_path / "out"
-    arguments = ("verify", "attention", "--heads", mask, "--task", task, "--draws", 2, "--out", out)
-    code, said, _ = command(*arguments, "--instruction", "Find the verb: {input}\\n", "--json")
-    assert code == 0
-    result = json.loads(said)
-    (own,) = result["details"]["tasks"].values()
-    ids = [row["id"] for row in result["conditions"]]
-    names = ["original", "instructed", "selected own mask 24", "shuffled own mask 24 #0",
-             "shuffled own mask 24 #1", "selected own mask, instructed 24"]  # fmt: skip
-    assert ids == names
-    assert own["mask"]["kept"] == 96 - len(result["conditions"][2]["heads"]) == 96 - 24
-    (test,) = [row for row in result["tests"]
-               if (row["statistic"], row["control"]) == ("share_in", "shuffled")]  # fmt: skip
-    assert (test["condition"], test["draws"]) == (names[2], 2)
-    stored = load_file(out / "attention" / "odd<i>.safetensors")
-    assert stored["share.original"].shape == (8, 6, 16)
-    # The first layer sees nothing of the gates.
-    plain, masked = stored["share.original"], stored[f"share.{names[2]}"]
-    np.testing.assert_allclose(plain[:, 0], masked[:, 0], atol=1e-6)
-    assert np.nanmax(abs(plain - masked)) > 1e-3
-    # The level is the plain mean over heads and examples of what is stored.
-    kept = np.array([[head % 5 != 0 for head in range(16)]] * 6)
-    (level,) = [row for row in result["levels"]
-                if (row["statistic"], row["condition"]) == ("share_in", names[2])]  # fmt: skip
-    assert level["value"] == pytest.approx(np.nanmean(masked[:, kept], axis=1).mean(), rel=1e-5)
-    assert "odd<i>" not in write_report(out).read_text()
-    # The figure stands around even attention.
-    figure = attention.command.show(read_run(out), out).figure
-    ((_, gaps),) = figure.rows
-    (even,) = [row["value"] for row in result["levels"]
-               if (row["statistic"], row["condition"]) == ("uniform", names[2])]  # fmt: skip
-    assert gaps[0].value == pytest.approx(100 * (level["value"] - even))
-    assert gaps[0].low == pytest.approx(100 * (level["low"] - even))
-    code, said, err = command(*arguments[:-4], "--shots", 2)
-    assert code == 2
-    assert "leave --shots out" in err
-    # Without an instruction only what needs none is measured.
-    code, said, _ = command(*arguments[:-2], "--out", tmp_path / "bare", "--json")
-    assert code == 0
-    kinds = [row["kind"] for row in json.loads(said)["conditions"]]
-    assert kinds == ["original", "selected", *["shuffled"] * 2]

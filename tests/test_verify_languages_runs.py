@@ -26,13 +26,6 @@ from headscope.studies.verify.language_texts import documents_leakage, named_hea
 from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
 from headscope.verify.languages.conditions import LanguageRemoval
 from language_helpers import ENGLISH, GERMAN, data_of, naive_losses, write_documents
-from lm_helpers import saved
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two layers of four heads over two pairs of keys and values."""
-    return saved(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
@@ -214,36 +207,6 @@ def test_bad_input_is_one_sentence(
     assert told.code == 2 and told.out == ""
     assert said in told.err and told.err.count("\n") == 1
     assert not out.exists()
-
-
-def test_a_loss_that_is_no_number_stops_the_run_where_it_was(
-    model: Path, files: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from headscope.lm import losses
-
-    right = losses.token_losses
-    reads = 0
-
-    def broken(*arguments: Any) -> list[Any]:
-        nonlocal reads
-        reads += 1
-        found = right(*arguments)
-        if reads == 2:
-            found[3] = found[3] * np.float32("nan")
-        return found
-
-    monkeypatch.setattr(losses, "token_losses", broken)
-    removal = LanguageRemoval(draws=1)
-    config = VerifyPerplexity(("1.2",), (), ModelChoice(str(model)), choice(files), removal)
-    with pytest.raises(InputError, match=r"de\.txt, line 4: the loss .*\(de\) is nan"):
-        verify_perplexity(config, tmp_path / "run")
-    assert not (tmp_path / "run" / "DONE.json").exists()
-    result = verify_perplexity(config, tmp_path / "run")
-    # The first language was kept; all else of three or four conditions is read now.
-    different = len({each.key for each in result.evidence.conditions})
-    assert reads == 2 + 2 * different - 1
-    level = result.evidence.level("nll", None, "de")
-    assert level is not None and level.value > 0
 
 
 def test_heads_are_named_by_language(tmp_path: Path) -> None:

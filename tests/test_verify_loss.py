@@ -15,17 +15,14 @@ import torch
 from safetensors.numpy import load_file
 
 import find_helpers
-from headscope.data.pairs import PairSource
 from headscope.data.prompts import translation_prompts
 from headscope.evidence.rows import Condition, Evidence
 from headscope.lm import load
 from headscope.lm.prompting import chat_writer
-from headscope.results.removal import OutputLinks, RemovalResult
+from headscope.results.removal import RemovalResult
 from headscope.runs import encode
-from headscope.studies.align import Align, align
 from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice, read_directions
-from headscope.studies.report import write_report
 from headscope.studies.verify.measure import MeasureAgain, measure_again
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.translation import Removal
@@ -209,44 +206,3 @@ def test_a_stopped_run_goes_on_and_links_are_part_of_the_signature(
     assert replace(result, run=None, seconds=0.0) == replace(whole, run=None, seconds=0.0)
     assert result.signature.rpartition("|")[2].startswith("links:")
     assert (result.details.removed.reference_links or {})["en-de"].aligner == "links"
-
-
-def test_a_file_with_links_between_units_gives_what_the_aligner_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fitted: list[tuple[int, int]] = []
-
-    def recorded(texts: Any, extra: Any, options: Any) -> Any:
-        fitted.append((len(texts), len(extra)))
-        return find_helpers.align_by_rule(texts, extra, options)
-
-    for place in ("headscope.data.align", "headscope.data.align.outputs"):
-        monkeypatch.setattr(f"{place}.check_eflomal", find_helpers.eflomal_is_there)
-        monkeypatch.setattr(f"{place}.align_eflomal", recorded)
-    rows = [(f"The {n} dogs sleep.", f"{n}只狗睡了，猫也睡了。") for n in range(2, 9)]
-    plain, linked = tmp_path / "plain.tsv", tmp_path / "linked.tsv"
-    plain.write_text("".join(f"{a}\t{b}\n" for a, b in [("source", "target"), *rows]), "utf-8")
-    align(Align(PairSource(str(plain), "en-zh"), "eflomal"), linked)
-    lm = find_helpers.wrapped("qwen3")
-    lm.model.save_pretrained(tmp_path / "model")
-    lm.tokenizer.save_pretrained(tmp_path / "model")
-    removal = Removal(template=TEMPLATE, measure=("loss", "text"), draws=1, loss_draws=1,
-                      controls=("random",), max_new_tokens=4)  # fmt: skip
-    results = {}
-    for file in (plain, linked):
-        choice = PairsChoice(("en-zh",), (str(file),), limit=3)
-        model = ModelChoice(str(tmp_path / "model"))
-        config = VerifyRemoval("1.0", (), model, choice, removal)
-        results[file.stem] = verify_removal(config, tmp_path / file.stem).details.removed
-    # The command's; then those of references, and of outputs, both fitted on all of the file.
-    assert fitted == [(7, 0), (3, 4), (12, 7)]
-    links = [(each.reference_links or {})["en-zh"] for each in results.values()]
-    assert links[0] == links[1] and (links[0].aligner, links[0].units) == ("eflomal", "words")
-    assert results["linked"].links == OutputLinks("reference", "eflomal")
-    kept = [load_file(tmp_path / name / "statistics.safetensors") for name in results]
-    for name in ("en-zh.nll", "en-zh.nll_tokens"):
-        np.testing.assert_array_equal(kept[0][name], kept[1][name])
-    outputs = [(tmp_path / name / "outputs.jsonl").read_bytes() for name in results]
-    assert outputs[0] == outputs[1]
-    page = write_report(tmp_path / "linked")
-    assert "links were made by eflomal" in page.read_text("utf-8")

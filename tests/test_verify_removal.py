@@ -30,20 +30,15 @@ from headscope.runs import encode
 from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.verify.measure import MeasureAgain, measure_again
-from headscope.studies.verify.removal import VerifyRemoval, read_test_directions, verify_removal
+from headscope.studies.verify.removal import VerifyRemoval, verify_removal
 from headscope.verify.translation import Removal, conditions, measures
 from headscope.verify.translation.evidence import TEXTS, removal_evidence
 from headscope.verify.translation.measures import Translations
-from lm_helpers import folded, saved
+from lm_helpers import folded
 from verify_helpers import naive, rows_of, scores, write_data
 
 PROMPT = "Translate this sentence from {} to {}\nSentence: {}\nAnswer:"
 LANGUAGES = {"en": "English", "de": "German"}
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
@@ -477,17 +472,6 @@ def test_settings_that_cannot_be(settings: dict[str, Any], said: str) -> None:
         Removal(**settings)
     with pytest.raises(InputError, match="no set of heads"):
         conditions([], Removal())
-
-
-def test_how_many_of_pockets_own_sentences_are_taken() -> None:
-    def sizes(*pair: str, limit: int | None = None) -> list[int]:
-        found = read_test_directions(PairsChoice(pair, limit=limit), "pocket", 0)
-        assert {one.path for one in found.values()} == {"pocket:test"}
-        return [len(one.pairs) for one in found.values()]
-
-    assert sizes("en-de") == [200]
-    assert sizes("all") == [50] * 20
-    assert sizes("en-de", "ru-tr", limit=3) == [3, 3]
 
 
 def test_pocket_needs_its_translation_heads(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -53,9 +53,6 @@ from writing_helpers import language_run
 
 GEOMETRY = Geometry((6, 6, 6))
 SPECIFIC = {"de": "0.1,1.2", "en": "0.3,1.4", "ru": ""}
-
-
-Command = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
@@ -540,21 +537,3 @@ def test_bert_score_is_taken_where_it_is(monkeypatch: Any, place: Path, tmp_path
     level = result.evidence.level("bert_score")
     assert level is not None and level.value == 50
     assert "bert_score" not in result.details.not_measured
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["summaries", "--heads", "0.1"], "no data given for the model"),
-        (["transfer", "--heads", "0.1", "--pair", "de-fi"], "no sentences in Finnish"),
-        (["transfer", "--heads", "0.1", "--pair", "de-en", "--up", "nan"], "not a finite number"),
-        (["off-target", "--heads", "0.1"], "no data given for the model"),
-    ],
-)
-def test_bad_input_is_one_sentence(
-    arguments: list[str], message: str, place: Path, command: Command
-) -> None:
-    name, *rest = arguments
-    said = command("verify", name, "--model", place / "model", *rest)
-    assert said.code == 2 and said.out == ""
-    assert message in said.err and said.err.count("\n") == 1

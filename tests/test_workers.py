@@ -18,8 +18,7 @@ import headscope
 import process_helpers
 from conftest import Said
 from executor_steps import DyingWork
-from headscope.errors import Caution, InputError
-from headscope.lm import LanguageModel
+from headscope.errors import InputError
 from headscope.runs import Elsewhere, Share, open_run, sharing
 from headscope.studies import workers
 from language_helpers import data_of, write_documents
@@ -303,12 +302,3 @@ def test_units_of_items_that_are_apart_are_divided_together(tmp_path: Path) -> N
         assert asked[0] == [(part, name) for part in "pq" for name in "cba"]
         assert asked[1:] == [] or asked[1:] == [[("q", "a")]]
         assert run.read_part("q")["c"] == 0 and shares[0] == 0.0
-
-
-def test_a_mask_says_that_one_worker_makes_it(given: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.warns(Caution, match="a mask is one training"):
-        headscope.find.mask(
-            given["model"][1], task=given["task"][1], held_out=4, instruction="Add 3 to {input}:",
-            steps=3, batch=2, learning_rate=30, workers=2, out=tmp_path / "run",
-        )  # fmt: skip
-    assert isinstance(headscope.load(given["model"][1]), LanguageModel)
