@@ -6,7 +6,7 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import nn
@@ -14,7 +14,7 @@ from torch import nn
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-T = TypeVar("T")
+T, P = TypeVar("T"), ParamSpec("P")
 Forward = Callable[..., Any]
 
 
@@ -33,16 +33,18 @@ def kernel_name(model: Any) -> str:
     return str(getattr(text_config(model), "_attn_implementation", None))
 
 
-def once_a_model(find: Callable[[LanguageModel], T]) -> Callable[[LanguageModel], T]:
+def once_a_model(
+    find: Callable[Concatenate[LanguageModel, P], T],
+) -> Callable[Concatenate[LanguageModel, P], T]:
     """Remember what a function finds out about a model, under each attention implementation."""
-    known: weakref.WeakKeyDictionary[nn.Module, dict[str, T]] = weakref.WeakKeyDictionary()
+    known: weakref.WeakKeyDictionary[nn.Module, dict[Any, T]] = weakref.WeakKeyDictionary()
 
     @functools.wraps(find)
-    def remembered(lm: LanguageModel) -> T:
-        kernels, kernel = known.setdefault(lm.model, {}), kernel_name(lm.model)
-        if kernel not in kernels:
-            kernels[kernel] = find(lm)
-        return kernels[kernel]
+    def remembered(lm: LanguageModel, *args: P.args, **kwargs: P.kwargs) -> T:
+        found, key = known.setdefault(lm.model, {}), (kernel_name(lm.model), args, *kwargs.items())
+        if key not in found:
+            found[key] = find(lm, *args, **kwargs)
+        return found[key]
 
     return remembered
 

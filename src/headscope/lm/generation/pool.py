@@ -7,18 +7,24 @@ layers with a window, which its mask applies.
 
 Where prompts begin alike (the examples of a few-shot prompt, a system turn), that beginning is read
 once under each gate, and every row continues from its keys and values.
+
+By default a step's cache grows by a column. With ``decode`` "static" it reads and writes buffers
+of one shape at one place, and with "graph" a GPU repeats it from a record, without Python.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import warnings
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from math import prod
 from operator import eq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -26,7 +32,8 @@ from numpy.typing import NDArray
 from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from headscope.lm.batching import Batch, memory_errors, release_memory
+from headscope.errors import Caution, clause, out_of_memory
+from headscope.lm.batching import UNBOUNDED, Batch, memory_errors, release_memory
 from headscope.lm.generation.stopping import NewlineStop, RowStop
 from headscope.lm.hooks import inner_model, once_a_model
 from headscope.lm.inputs import evaluating, parameters_of, probe_batch
@@ -39,10 +46,15 @@ if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
     from headscope.lm.replacement import Replacement
 
+#: How a step is made; see the head of this file.
+Decode = Literal["plain", "static", "graph"]
+
 #: Rows leave a pool, and others enter, when at least this share of them has ended.
 _LEAVE = 0.15
 #: Columns that a cache grows by.
 _ROOM = 32
+#: Rows and columns that buffers of one shape are multiples of, and steps before one is recorded.
+_ROWS, _COLUMNS, _WARM = 8, 64, 2
 #: Layers of a cache that hold keys and values alone, or are those of another layer.
 _PLAIN_LAYERS = {"DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer"}
 #: Lengths of the rows by which a model is tried, and how many tokens each gets.
@@ -60,6 +72,7 @@ class Requests:
         gate_of: which of them each prompt has, int (n,).
         replacement: what stands in the place of what gates remove (see `headscope.lm.replacement`).
         stop_at_newline: end at the first newline that follows some text.
+        decode: how steps are made; what is not "plain" needs a model for which `can_pool` says so.
     """
 
     ids: Sequence[Sequence[int]]
@@ -68,15 +81,28 @@ class Requests:
     gate_of: NDArray[np.intp]
     replacement: Replacement | None
     stop_at_newline: NewlineStop
+    decode: Decode = "plain"
 
-    def applied(self, lm: LanguageModel, rows: Sequence[int]) -> contextlib.ExitStack:
-        """The model with a batch of these prompts under their gates."""
+    def applied(
+        self, lm: LanguageModel, rows: Sequence[int], buffer: torch.Tensor | None = None
+    ) -> contextlib.ExitStack:
+        """The model with a batch of these prompts under their gates, which ``buffer`` holds if it
+        is given: what is written there later counts, in all layers that any gate changes."""
         stack = contextlib.ExitStack()
         stack.enter_context(answers_at([len(self.ids[row]) for row in rows]))
         if self.gates is not None:
-            gates = self.gates[torch.from_numpy(self.gate_of[list(rows)])]
+            gates = self.gates_of(rows) if buffer is None else buffer
+            if buffer is not None:
+                buffer.copy_((self.gates == 1).all(dim=0))
             stack.enter_context(lm.gated(gates, self.replacement))
+            if buffer is not None:
+                buffer.copy_(self.gates_of(rows))
         return stack
+
+    def gates_of(self, rows: Sequence[int]) -> Any:
+        """The gate of each of these prompts, (B, L, W), if there are gates."""
+        assert self.gates is not None
+        return self.gates[torch.from_numpy(self.gate_of[list(rows)])]
 
     def size(self, row: int) -> int:
         """Tokens of a prompt and of its longest continuation."""
@@ -169,6 +195,7 @@ class _Pool:
         self._tokens = torch.zeros((0, 1), dtype=torch.long, device=lm.device)
         self._lengths: list[int] = []
         self._cache: Any = None
+        self._buffers: _Buffers | None = None
         self._written: dict[int, list[int]] = {}
 
     def change(self, stay: Sequence[int], entering: Sequence[int]) -> None:
@@ -202,27 +229,46 @@ class _Pool:
         """Continue the rows until this share of them has ended."""
         if self._enough(leave):
             return
-        steps = []
-        lengths = torch.tensor(self._lengths, device=self._tokens.device)[:, None]
+        made = []
         width = max(self._lengths)
-        # Columns that are yet to come belong to every row.
         longest = width + max(self._requests.limits[row] for row in self.rows)
+        plain = self._requests.decode == "plain"
+        way = self._growing(width, longest) if plain else self._still(width, longest)
+        with contextlib.closing(way) as steps:
+            for self._tokens in steps:
+                made.append(self._tokens)
+                self.ended |= self._stop(self._tokens)
+                if self._enough(leave):
+                    break
+        self._lengths = [length + len(made) for length in self._lengths]
+        if self._buffers is not None:
+            self._cache = self._buffers.taken(len(self.rows), max(self._lengths))
+        for row, tokens in zip(self.rows, torch.cat(made, dim=1).tolist(), strict=True):
+            self._written[row] += tokens
+
+    def _growing(self, width: int, longest: int) -> Generator[torch.Tensor]:
+        """The next tokens (B, 1) of all rows, again and again."""
+        lengths = torch.tensor(self._lengths, device=self._tokens.device)[:, None]
+        # Columns that are yet to come belong to every row.
         columns = torch.arange(longest, device=self._tokens.device)
         mask = (columns >= width - lengths).long()
         batch = Batch(self._tokens, mask[:, : width + 1], lengths, self._cache)
         with self._requests.applied(self._lm, self.rows), self._watching(self.rows, batch, False):
-            while True:
-                self._tokens = self._next(batch)
-                steps.append(self._tokens)
-                self.ended |= self._stop(self._tokens)
-                if self._enough(leave):
-                    break
-                end, places = width + len(steps) + 1, lengths + len(steps)
+            for step in itertools.count(1):
+                yield self._next(batch)
+                end, places = width + step + 1, lengths + step
                 batch = Batch(self._tokens, mask[:, :end], places, self._cache)
-        self._lengths = [length + len(steps) for length in self._lengths]
-        for row, tokens in zip(self.rows, torch.cat(steps, dim=1).tolist(), strict=True):
-            self._written[row] += tokens
 
+    def _still(self, width: int, longest: int) -> Generator[torch.Tensor]:
+        """What `_growing` gives, from buffers whose shape stays while it fits."""
+        wanted = [-(-size // by) * by for size, by in ((len(self.rows), _ROWS), (longest, _COLUMNS))]
+        shape = (0, 0) if self._buffers is None else self._buffers.shape
+        fits = all(a <= b for a, b in zip(wanted, shape, strict=True))
+        if self._buffers is None or not fits or 2 * prod(wanted) < prod(shape):
+            self._buffers = None  # before others are made
+            self._buffers = _Buffers(self._lm, self._requests, self._cache, *wanted)
+        self._buffers.begin(self.rows, self._tokens, self._lengths, self._cache)
+        yield from self._buffers.steps()
     def finished(self) -> Iterator[tuple[int, list[int]]]:
         """The prompts that have ended since, with their new tokens."""
         for row, ended in zip(self.rows, self.ended.tolist(), strict=True):
@@ -243,8 +289,122 @@ class _Pool:
 
     def _next(self, batch: Batch) -> torch.Tensor:
         """The likeliest next token of every row, (B, 1)."""
-        logits: torch.Tensor = self._lm.forward(batch, logits=False).logits[:, -1]
-        return logits.float().argmax(dim=-1, keepdim=True).to(self._lm.device)
+        return _likeliest(self._lm, batch)
+
+
+def _likeliest(lm: LanguageModel, batch: Batch) -> torch.Tensor:
+    """The likeliest next token of every row, (B, 1)."""
+    logits: torch.Tensor = lm.forward(batch, logits=False).logits[:, -1]
+    return logits.float().argmax(dim=-1, keepdim=True).to(lm.device)
+
+
+def _cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
+    """The kernels that a step gives to a GPU, to be repeated without the Python that gave them."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+#: What records a step on a kind of device.
+RECORDERS = {"cuda": _cuda_graph}
+
+
+class _Buffers:
+    """All that the steps of a pool read and write, in one shape and place.
+
+    A step asks the device for nothing, so it can be recorded. Rows beyond those of the pool begin
+    empty, and nobody reads what they get.
+
+    Attributes:
+        shape: how many rows and columns.
+    """
+
+    def __init__(
+        self, lm: LanguageModel, requests: Requests, cache: Any, rows: int, columns: int
+    ) -> None:
+        self._lm, self._requests, self.shape = lm, requests, (rows, columns)
+        long = {"dtype": torch.long, "device": lm.device}
+        #: The last token of each row, its position, and the column it is read into.
+        self._tokens, self._places = torch.zeros((2, rows, 1), **long)
+        self._column, self._mask = torch.zeros(1, **long), torch.zeros((rows, columns), **long)
+        self._gates: torch.Tensor | None = None
+        if requests.gates is not None:
+            shape = (rows, *lm.geometry.shape)
+            self._gates = torch.ones(shape, dtype=lm.dtype, device=lm.device)
+        self._cache = DynamicCache()
+        for layer in cache.layers:
+            held = []
+            if layer.keys is not None:  # else it reads the keys of another layer
+                for part in (layer.keys, layer.values):
+                    held.append(part.new_zeros((rows, part.shape[1], columns, part.shape[3])))
+            self._cache.layers.append(_FixedLayer(*held, self._column) if held else DynamicLayer())
+        self._rows: list[int] = []
+        self._count = 0
+        recorded = requests.decode == "graph" and requests.replacement is None
+        self._record = RECORDERS.get(lm.device.type) if recorded else None
+        self._repeat: Callable[[], None] | None = None
+
+    def begin(
+        self, rows: Sequence[int], tokens: torch.Tensor, lengths: Sequence[int], cache: Any
+    ) -> None:
+        """Take over the rows of a pool; its cache is given up layer by layer."""
+        self._count, empty = len(rows), self.shape[0] - len(rows)
+        self._rows = [*rows, *rows[:1] * empty]
+        read = torch.tensor([*lengths, *[0] * empty], device=self._mask.device)[:, None]
+        columns, width = torch.arange(self.shape[1], device=read.device), max(lengths)
+        self._mask.copy_((columns >= width - read) & (columns < width))
+        self._places.copy_(read)
+        self._column.fill_(width)
+        self._tokens[: len(rows)] = tokens
+        if self._gates is not None:
+            self._gates.copy_(self._requests.gates_of(self._rows))
+        for at, (layer, own) in enumerate(zip(cache.layers, self._cache.layers, strict=True)):
+            if layer.keys is not None:
+                own.keys[: len(rows), :, :width] = layer.keys
+                own.values[: len(rows), :, :width] = layer.values
+                cache.layers[at] = DynamicLayer()
+
+    def steps(self) -> Generator[torch.Tensor]:
+        """The next tokens (B, 1) of the pool's rows, again and again."""
+        while self._repeat is None:
+            with self._applied():
+                for _ in range(_WARM) if self._record else itertools.count():
+                    self._step()
+                    yield self._tokens[: self._count].clone()
+            # What hooks keep from earlier steps is made anew in the one that is recorded.
+            try:
+                with self._applied():
+                    self._repeat = self._record(self._step)
+            except RuntimeError as error:
+                if out_of_memory(error):
+                    raise
+                self._record = None
+                why = f"{self._lm.name} decodes without a recorded step ({clause(error)})"
+                warnings.warn(Caution(why), stacklevel=2)
+        while True:
+            self._repeat()
+            yield self._tokens[: self._count].clone()
+
+    def taken(self, rows: int, width: int) -> Any:
+        """A cache of the first rows and columns, which still lie here."""
+        cache = DynamicCache()
+        for layer in self._cache.layers:
+            shown = DynamicLayer()
+            if layer.keys is not None:
+                shown = _Layer(layer.keys[:rows], layer.values[:rows], width)
+            cache.layers.append(shown)
+        return cache
+
+    def _applied(self) -> contextlib.ExitStack:
+        return self._requests.applied(self._lm, self._rows, self._gates)
+
+    def _step(self) -> None:
+        self._mask.index_fill_(1, self._column, 1)
+        batch = Batch(self._tokens, self._mask, self._places, self._cache)
+        self._tokens.copy_(_likeliest(self._lm, batch))
+        self._places.add_(1)
+        self._column.add_(1)
 
 
 class SharedPrefix:
@@ -381,6 +541,30 @@ class _Layer(DynamicLayer):
         return shown
 
 
+class _FixedLayer(_Layer):
+    """Keys and values of one shape and place; a tensor holds the column that comes next."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, column: torch.Tensor) -> None:
+        _Layer.__init__(self, keys, values, keys.shape[2])
+        self._column = column
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the key and value of a new token, and give those of all columns."""
+        self.keys.index_copy_(2, self._column, key_states)
+        self.values.index_copy_(2, self._column, value_states)
+        return self.keys, self.values
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """All columns, from the first."""
+        return int(self.keys.shape[2]), 0
+
+    def get_seq_length(self) -> Any:
+        """The column that comes next, as a tensor: to read it a GPU would be waited for."""
+        return self._column[0]
+
+
 def _joined(parts: Sequence[_Part], room: int, release: bool = False) -> Any:
     """A cache of the rows of all parts, which end in one column, with room for so many more.
 
@@ -433,10 +617,11 @@ def _side_by_side(
 
 
 @once_a_model
-def can_pool(lm: LanguageModel) -> bool:
+def can_pool(lm: LanguageModel, decode: Decode = "plain") -> bool:
     """Whether rows can enter and leave a batch of this model, tried on a few tokens.
 
-    True for a model whose cache holds the keys and values of tokens and nothing else, and whose
+    With another `decode` than "plain" whether it also writes in buffers of one shape, on one
+    device. True for a model whose cache holds the keys and values of tokens and nothing else, and whose
     rows are continued as if each were alone: every token that the pool writes is the likeliest of
     one pass over the whole text. A state that runs along (Mamba, linear attention) can be neither
     padded nor cut.
@@ -449,17 +634,23 @@ def can_pool(lm: LanguageModel) -> bool:
         return False
     if max(_PROBE) + _PROBE_TOKENS > lm.longest_shared:
         return False
+    if decode != "plain" and (
+        lm.longest_shared < UNBOUNDED or {one.device for one in model.parameters()} != {lm.device}
+    ):
+        return False
     batch = probe_batch(model, lm.tokenizer_or_none, _PROBE)
     rows = zip(batch.input_ids.tolist(), batch.padding, strict=True)
     ids = [row[padding:] for row, padding in rows]
     gates = np.zeros(len(ids), dtype=np.intp)
-    requests = Requests(ids, [_PROBE_TOKENS] * len(ids), None, gates, None, False)
+    requests = Requests(ids, [_PROBE_TOKENS] * len(ids), None, gates, None, False, decode)
     written: dict[int, list[int]] = {}
     # Two rows at a time.
     most = 2 * (max(_PROBE) + _PROBE_TOKENS)
     try:
         write_pooled(lm, requests, most, written.__setitem__)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, RuntimeError) and (decode == "plain" or out_of_memory(error)):
+            raise
         # The model looked for something else in its cache.
         return False
     whole = lm.collate([[*ids[row], *written[row]] for row in range(len(ids))])
