@@ -6,7 +6,7 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import torch
 from torch import nn
@@ -14,7 +14,8 @@ from torch import nn
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-T, P = TypeVar("T"), ParamSpec("P")
+T = TypeVar("T")
+P = ParamSpec("P")
 Forward = Callable[..., Any]
 
 
@@ -33,17 +34,17 @@ def kernel_name(model: Any) -> str:
     return str(getattr(text_config(model), "_attn_implementation", None))
 
 
-def once_a_model(
-    find: Callable[Concatenate[LanguageModel, P], T],
-) -> Callable[Concatenate[LanguageModel, P], T]:
-    """Remember what a function finds out about a model, under each attention implementation."""
+def once_a_model(find: Callable[P, T]) -> Callable[P, T]:
+    """Remember what a function finds out about its first argument, a model, under each attention
+    implementation and for what else it is given."""
     known: weakref.WeakKeyDictionary[nn.Module, dict[Any, T]] = weakref.WeakKeyDictionary()
 
     @functools.wraps(find)
-    def remembered(lm: LanguageModel, *args: P.args, **kwargs: P.kwargs) -> T:
-        found, key = known.setdefault(lm.model, {}), (kernel_name(lm.model), args, *kwargs.items())
+    def remembered(*args: P.args, **kwargs: P.kwargs) -> T:
+        model = cast("LanguageModel", args[0]).model
+        found, key = known.setdefault(model, {}), (kernel_name(model), args[1:], *kwargs.items())
         if key not in found:
-            found[key] = find(lm, *args, **kwargs)
+            found[key] = find(*args, **kwargs)
         return found[key]
 
     return remembered

@@ -91,18 +91,14 @@ class Requests:
         stack = contextlib.ExitStack()
         stack.enter_context(answers_at([len(self.ids[row]) for row in rows]))
         if self.gates is not None:
-            gates = self.gates_of(rows) if buffer is None else buffer
-            if buffer is not None:
+            own = self.gates[torch.from_numpy(self.gate_of[list(rows)])]
+            if buffer is None:
+                stack.enter_context(lm.gated(own, self.replacement))
+            else:
                 buffer.copy_((self.gates == 1).all(dim=0))
-            stack.enter_context(lm.gated(gates, self.replacement))
-            if buffer is not None:
-                buffer.copy_(self.gates_of(rows))
+                stack.enter_context(lm.gated(buffer, self.replacement))
+                buffer.copy_(own)
         return stack
-
-    def gates_of(self, rows: Sequence[int]) -> Any:
-        """The gate of each of these prompts, (B, L, W), if there are gates."""
-        assert self.gates is not None
-        return self.gates[torch.from_numpy(self.gate_of[list(rows)])]
 
     def size(self, row: int) -> int:
         """Tokens of a prompt and of its longest continuation."""
@@ -211,7 +207,7 @@ class _Pool:
         for bucket in self._prefix.buckets(entering):
             batch = self._prefix.batch(bucket)
             with requests.applied(self._lm, bucket), self._watching(bucket, batch, True):
-                tokens.append(self._next(batch))
+                tokens.append(_likeliest(self._lm, batch))
             own = [len(requests.ids[row]) for row in bucket]
             parts.append(_Part(batch.cache, [*range(len(bucket))], slice(-max(own), None)))
             rows += bucket
@@ -246,7 +242,7 @@ class _Pool:
         for row, tokens in zip(self.rows, torch.cat(made, dim=1).tolist(), strict=True):
             self._written[row] += tokens
 
-    def _growing(self, width: int, longest: int) -> Generator[torch.Tensor]:
+    def _growing(self, width: int, longest: int) -> Generator[torch.Tensor, None, None]:
         """The next tokens (B, 1) of all rows, again and again."""
         lengths = torch.tensor(self._lengths, device=self._tokens.device)[:, None]
         # Columns that are yet to come belong to every row.
@@ -255,20 +251,22 @@ class _Pool:
         batch = Batch(self._tokens, mask[:, : width + 1], lengths, self._cache)
         with self._requests.applied(self._lm, self.rows), self._watching(self.rows, batch, False):
             for step in itertools.count(1):
-                yield self._next(batch)
+                yield _likeliest(self._lm, batch)
                 end, places = width + step + 1, lengths + step
                 batch = Batch(self._tokens, mask[:, :end], places, self._cache)
 
-    def _still(self, width: int, longest: int) -> Generator[torch.Tensor]:
+    def _still(self, width: int, longest: int) -> Generator[torch.Tensor, None, None]:
         """What `_growing` gives, from buffers whose shape stays while it fits."""
-        wanted = [-(-size // by) * by for size, by in ((len(self.rows), _ROWS), (longest, _COLUMNS))]
-        shape = (0, 0) if self._buffers is None else self._buffers.shape
-        fits = all(a <= b for a, b in zip(wanted, shape, strict=True))
-        if self._buffers is None or not fits or 2 * prod(wanted) < prod(shape):
-            self._buffers = None  # before others are made
-            self._buffers = _Buffers(self._lm, self._requests, self._cache, *wanted)
+        rows = -(-len(self.rows) // _ROWS) * _ROWS
+        columns = -(-longest // _COLUMNS) * _COLUMNS
+        held = self._buffers.shape if self._buffers else (0, 0)
+        fits = rows <= held[0] and columns <= held[1] and 2 * rows * columns >= prod(held)
+        if not self._buffers or not fits:
+            self._buffers = None  # given up before others are made
+            self._buffers = _Buffers(self._lm, self._requests, self._cache, rows, columns)
         self._buffers.begin(self.rows, self._tokens, self._lengths, self._cache)
         yield from self._buffers.steps()
+
     def finished(self) -> Iterator[tuple[int, list[int]]]:
         """The prompts that have ended since, with their new tokens."""
         for row, ended in zip(self.rows, self.ended.tolist(), strict=True):
@@ -286,10 +284,6 @@ class _Pool:
         self, rows: list[int], batch: Batch, fresh: bool
     ) -> contextlib.AbstractContextManager[Any]:
         return self._observe(rows, batch, fresh) if self._observe else contextlib.nullcontext()
-
-    def _next(self, batch: Batch) -> torch.Tensor:
-        """The likeliest next token of every row, (B, 1)."""
-        return _likeliest(self._lm, batch)
 
 
 def _likeliest(lm: LanguageModel, batch: Batch) -> torch.Tensor:
@@ -324,21 +318,21 @@ class _Buffers:
         self, lm: LanguageModel, requests: Requests, cache: Any, rows: int, columns: int
     ) -> None:
         self._lm, self._requests, self.shape = lm, requests, (rows, columns)
-        long = {"dtype": torch.long, "device": lm.device}
-        #: The last token of each row, its position, and the column it is read into.
-        self._tokens, self._places = torch.zeros((2, rows, 1), **long)
-        self._column, self._mask = torch.zeros(1, **long), torch.zeros((rows, columns), **long)
+        #: The mask, the last token of each row, its position, and the column that it is read into.
+        self._mask = torch.zeros(self.shape, dtype=torch.long, device=lm.device)
+        self._tokens, self._places = self._mask.new_zeros((2, rows, 1))
+        self._column = self._mask.new_zeros(1)
         self._gates: torch.Tensor | None = None
         if requests.gates is not None:
             shape = (rows, *lm.geometry.shape)
             self._gates = torch.ones(shape, dtype=lm.dtype, device=lm.device)
-        self._cache = DynamicCache()
-        for layer in cache.layers:
-            held = []
-            if layer.keys is not None:  # else it reads the keys of another layer
-                for part in (layer.keys, layer.values):
-                    held.append(part.new_zeros((rows, part.shape[1], columns, part.shape[3])))
-            self._cache.layers.append(_FixedLayer(*held, self._column) if held else DynamicLayer())
+
+        def held(part: torch.Tensor) -> torch.Tensor:
+            return part.new_zeros((rows, part.shape[1], columns, part.shape[3]))
+
+        self._cache = _mapped(
+            cache, lambda keys, values: _FixedLayer(held(keys), held(values), self._column)
+        )
         self._rows: list[int] = []
         self._count = 0
         recorded = requests.decode == "graph" and requests.replacement is None
@@ -350,26 +344,24 @@ class _Buffers:
     ) -> None:
         """Take over the rows of a pool; its cache is given up layer by layer."""
         self._count, empty = len(rows), self.shape[0] - len(rows)
-        self._rows = [*rows, *rows[:1] * empty]
+        self._rows = [*rows, *[rows[0]] * empty]
         read = torch.tensor([*lengths, *[0] * empty], device=self._mask.device)[:, None]
         columns, width = torch.arange(self.shape[1], device=read.device), max(lengths)
         self._mask.copy_((columns >= width - read) & (columns < width))
         self._places.copy_(read)
         self._column.fill_(width)
         self._tokens[: len(rows)] = tokens
-        if self._gates is not None:
-            self._gates.copy_(self._requests.gates_of(self._rows))
-        for at, (layer, own) in enumerate(zip(cache.layers, self._cache.layers, strict=True)):
-            if layer.keys is not None:
-                own.keys[: len(rows), :, :width] = layer.keys
-                own.values[: len(rows), :, :width] = layer.values
+        for at, own in enumerate(self._cache.layers):
+            if own.keys is not None:
+                own.keys[: len(rows), :, :width] = cache.layers[at].keys
+                own.values[: len(rows), :, :width] = cache.layers[at].values
                 cache.layers[at] = DynamicLayer()
 
-    def steps(self) -> Generator[torch.Tensor]:
+    def steps(self) -> Generator[torch.Tensor, None, None]:
         """The next tokens (B, 1) of the pool's rows, again and again."""
-        while self._repeat is None:
+        if self._repeat is None and self._record is not None:
             with self._applied():
-                for _ in range(_WARM) if self._record else itertools.count():
+                for _ in range(_WARM):
                     self._step()
                     yield self._tokens[: self._count].clone()
             # What hooks keep from earlier steps is made anew in the one that is recorded.
@@ -382,19 +374,14 @@ class _Buffers:
                 self._record = None
                 why = f"{self._lm.name} decodes without a recorded step ({clause(error)})"
                 warnings.warn(Caution(why), stacklevel=2)
-        while True:
-            self._repeat()
-            yield self._tokens[: self._count].clone()
+        with self._applied():
+            while True:
+                (self._repeat or self._step)()
+                yield self._tokens[: self._count].clone()
 
     def taken(self, rows: int, width: int) -> Any:
         """A cache of the first rows and columns, which still lie here."""
-        cache = DynamicCache()
-        for layer in self._cache.layers:
-            shown = DynamicLayer()
-            if layer.keys is not None:
-                shown = _Layer(layer.keys[:rows], layer.values[:rows], width)
-            cache.layers.append(shown)
-        return cache
+        return _mapped(self._cache, lambda keys, values: _Layer(keys[:rows], values[:rows], width))
 
     def _applied(self) -> contextlib.ExitStack:
         return self._requests.applied(self._lm, self._rows, self._gates)
@@ -552,17 +539,26 @@ class _FixedLayer(_Layer):
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write the key and value of a new token, and give those of all columns."""
-        self.keys.index_copy_(2, self._column, key_states)
-        self.values.index_copy_(2, self._column, value_states)
-        return self.keys, self.values
+        keys, values = self._held
+        return keys.index_copy_(2, self._column, key_states), values.index_copy_(
+            2, self._column, value_states
+        )
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """All columns, from the first."""
-        return int(self.keys.shape[2]), 0
+        return self._width, 0
 
     def get_seq_length(self) -> Any:
         """The column that comes next, as a tensor: to read it a GPU would be waited for."""
         return self._column[0]
+
+
+def _mapped(cache: Any, make: Callable[[torch.Tensor, torch.Tensor], DynamicLayer]) -> Any:
+    """A cache of layers made of the keys and values of those of another."""
+    made = DynamicCache()
+    for layer in cache.layers:  # one without keys reads those of another
+        made.layers.append(DynamicLayer() if layer.keys is None else make(layer.keys, layer.values))
+    return made
 
 
 def _joined(parts: Sequence[_Part], room: int, release: bool = False) -> Any:
@@ -620,11 +616,11 @@ def _side_by_side(
 def can_pool(lm: LanguageModel, decode: Decode = "plain") -> bool:
     """Whether rows can enter and leave a batch of this model, tried on a few tokens.
 
-    With another `decode` than "plain" whether it also writes in buffers of one shape, on one
-    device. True for a model whose cache holds the keys and values of tokens and nothing else, and whose
+    True for a model whose cache holds the keys and values of tokens and nothing else, and whose
     rows are continued as if each were alone: every token that the pool writes is the likeliest of
     one pass over the whole text. A state that runs along (Mamba, linear attention) can be neither
-    padded nor cut.
+    padded nor cut. With another `decode` than "plain" the tokens are those that buffers of one
+    shape give, which have to lie on one device.
     """
     model = inner_model(lm.model)
     if "past_key_values" not in parameters_of(model):

@@ -7,7 +7,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +59,9 @@ class GenerateConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} is {value}; it must be at least 1.")
+        if self.decode not in get_args(Decode):
+            kinds = ", ".join(map(repr, get_args(Decode)))
+            raise InputError(f"decode is {self.decode!r}; it must be one of {kinds}.")
 
 
 @dataclasses.dataclass(frozen=True)
