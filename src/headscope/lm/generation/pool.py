@@ -227,7 +227,8 @@ class _Pool:
             return
         made = []
         width = max(self._lengths)
-        longest = width + max(self._requests.limits[row] for row in self.rows)
+        left = (self._requests.limits[row] - len(self._written[row]) for row in self.rows)
+        longest = width + max(left)
         plain = self._requests.decode == "plain"
         way = self._growing(width, longest) if plain else self._still(width, longest)
         with contextlib.closing(way) as steps:
