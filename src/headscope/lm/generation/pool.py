@@ -19,7 +19,7 @@ import dataclasses
 import itertools
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from math import prod
@@ -231,32 +231,36 @@ class _Pool:
         longest = width + max(left)
         plain = self._requests.decode == "plain"
         way = self._growing(width, longest) if plain else self._still(width, longest)
-        with contextlib.closing(way) as steps:
-            for self._tokens in steps:
+        with way as step:
+            while not self._enough(leave):
+                self._tokens = step()
                 made.append(self._tokens)
                 self.ended |= self._stop(self._tokens)
-                if self._enough(leave):
-                    break
         self._lengths = [length + len(made) for length in self._lengths]
         if self._buffers is not None:
             self._cache = self._buffers.taken(len(self.rows), max(self._lengths))
         for row, tokens in zip(self.rows, torch.cat(made, dim=1).tolist(), strict=True):
             self._written[row] += tokens
 
-    def _growing(self, width: int, longest: int) -> Generator[torch.Tensor, None, None]:
-        """The next tokens (B, 1) of all rows, again and again."""
+    @contextlib.contextmanager
+    def _growing(self, width: int, longest: int) -> Iterator[Callable[[], torch.Tensor]]:
+        """What makes the next tokens (B, 1) of all rows, again and again."""
         lengths = torch.tensor(self._lengths, device=self._tokens.device)[:, None]
         # Columns that are yet to come belong to every row.
         columns = torch.arange(longest, device=self._tokens.device)
         mask = (columns >= width - lengths).long()
-        batch = Batch(self._tokens, mask[:, : width + 1], lengths, self._cache)
-        with self._requests.applied(self._lm, self.rows), self._watching(self.rows, batch, False):
-            for step in itertools.count(1):
-                yield _likeliest(self._lm, batch)
-                end, places = width + step + 1, lengths + step
-                batch = Batch(self._tokens, mask[:, :end], places, self._cache)
+        steps = itertools.count()
 
-    def _still(self, width: int, longest: int) -> Generator[torch.Tensor, None, None]:
+        def batch(step: int = 0) -> Batch:
+            end = width + step + 1
+            return Batch(self._tokens, mask[:, :end], lengths + step, self._cache)
+
+        watching = self._watching(self.rows, batch(), False)
+        with self._requests.applied(self._lm, self.rows), watching:
+            yield lambda: _likeliest(self._lm, batch(next(steps)))
+
+    @contextlib.contextmanager
+    def _still(self, width: int, longest: int) -> Iterator[Callable[[], torch.Tensor]]:
         """What `_growing` gives, from buffers whose shape stays while it fits."""
         rows = -(-len(self.rows) // _ROWS) * _ROWS
         columns = -(-longest // _COLUMNS) * _COLUMNS
@@ -266,7 +270,8 @@ class _Pool:
             self._buffers = None  # given up before others are made
             self._buffers = _Buffers(self._lm, self._requests, self._cache, rows, columns)
         self._buffers.begin(self.rows, self._tokens, self._lengths, self._cache)
-        yield from self._buffers.steps()
+        with self._buffers.steps() as step:
+            yield step
 
     def finished(self) -> Iterator[tuple[int, list[int]]]:
         """The prompts that have ended since, with their new tokens."""
@@ -321,7 +326,10 @@ class _Buffers:
         self._lm, self._requests, self.shape = lm, requests, (rows, columns)
         #: The mask, the last token of each row, its position, and the column that it is read into.
         self._mask = torch.zeros(self.shape, dtype=torch.long, device=lm.device)
-        self._tokens, self._places = self._mask.new_zeros((2, rows, 1))
+        self._tokens, self._places = (
+            self._mask.new_zeros((rows, 1)),
+            self._mask.new_zeros((rows, 1)),
+        )
         self._column = self._mask.new_zeros(1)
         self._gates: torch.Tensor | None = None
         if requests.gates is not None:
@@ -358,27 +366,33 @@ class _Buffers:
                 own.values[: len(rows), :, :width] = cache.layers[at].values
                 cache.layers[at] = DynamicLayer()
 
-    def steps(self) -> Generator[torch.Tensor, None, None]:
-        """The next tokens (B, 1) of the pool's rows, again and again."""
-        if self._repeat is None and self._record is not None:
-            with self._applied():
-                for _ in range(_WARM):
-                    self._step()
-                    yield self._tokens[: self._count].clone()
-            # What hooks keep from earlier steps is made anew in the one that is recorded.
-            try:
-                with self._applied():
-                    self._repeat = self._record(self._step)
-            except RuntimeError as error:
-                if out_of_memory(error):
-                    raise
-                self._record = None
-                why = f"{self._lm.name} decodes without a recorded step ({clause(error)})"
-                warnings.warn(Caution(why), stacklevel=2)
-        with self._applied():
-            while True:
+    @contextlib.contextmanager
+    def steps(self) -> Iterator[Callable[[], torch.Tensor]]:
+        """What makes the next tokens (B, 1) of the pool's rows, again and again."""
+        steps = itertools.count()
+        with self._applied() as applied:
+
+            def step() -> torch.Tensor:
+                if self._record and not self._repeat and next(steps) == _WARM:
+                    # What hooks keep from earlier steps is made anew in the one that is recorded.
+                    applied.close()
+                    applied.enter_context(self._applied())
+                    self._repeat = self._recorded(self._record)
                 (self._repeat or self._step)()
-                yield self._tokens[: self._count].clone()
+                return self._tokens[: self._count].clone()
+
+            yield step
+
+    def _recorded(self, record: Callable[..., Callable[[], None]]) -> Callable[[], None] | None:
+        try:
+            return record(self._step)
+        except RuntimeError as error:
+            if out_of_memory(error):
+                raise
+            self._record = None
+            why = f"{self._lm.name} decodes without a recorded step ({clause(error)})"
+            warnings.warn(Caution(why), stacklevel=2)
+            return None
 
     def taken(self, rows: int, width: int) -> Any:
         """A cache of the first rows and columns, which still lie here."""
