@@ -326,10 +326,8 @@ class _Buffers:
         self._lm, self._requests, self.shape = lm, requests, (rows, columns)
         #: The mask, the last token of each row, its position, and the column that it is read into.
         self._mask = torch.zeros(self.shape, dtype=torch.long, device=lm.device)
-        self._tokens, self._places = (
-            self._mask.new_zeros((rows, 1)),
-            self._mask.new_zeros((rows, 1)),
-        )
+        self._tokens = self._mask.new_zeros((rows, 1))
+        self._places = torch.zeros_like(self._tokens)
         self._column = self._mask.new_zeros(1)
         self._gates: torch.Tensor | None = None
         if requests.gates is not None:
@@ -554,10 +552,9 @@ class _FixedLayer(_Layer):
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Write the key and value of a new token, and give those of all columns."""
-        keys, values = self._held
-        return keys.index_copy_(2, self._column, key_states), values.index_copy_(
-            2, self._column, value_states
-        )
+        for held, new in zip(self._held, (key_states, value_states), strict=True):
+            held.index_copy_(2, self._column, new)
+        return self._held
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """All columns, from the first."""
