@@ -1,14 +1,19 @@
 """What a GPU does with headscope: its tests, memory that does not suffice, speed; JSON by part.
 
     python bench/gpu.py --out FOLDER                                       # one GPU of 80 GB
+    python bench/gpu.py --out FOLDER --model qwen-0.5b.gguf --model qwen-1.5b.gguf
     python bench/gpu.py --out FOLDER --device cpu --shape 128k-words --dtype float32 --quick
 
 `tests` runs `tests/test_gpu.py`. `memory` does work in one batch that does not fit into 16 GiB
-beside the weights, so that it is halved, and compares what comes out with small batches. Every
-other part is a job of `peers.py` at this shape with random weights, by headscope and by plain
+beside the weights, so that it is halved, and compares what comes out with small batches. `static`
+writes the texts of `removal` by each way of decoding that there is on the device (`GenerateConfig`:
+plain; static shapes; on a GPU a recorded step), compares them and names the fastest. Every other
+part is a job of `peers.py` at this shape with random weights, by headscope and by plain
 transformers; packages take part where --venvs has them and they read the model, else the part says
-why not. A part takes --minutes at most (repeats end early) and is written when it ends; one whose
-file is there is left as it is, so the same command goes on where it was interrupted.
+why not. Each --model, a folder or a GGUF file, does the jobs and `static` too, in parts that begin
+with its name, on the sentences of --data or those of the bundled model. A part takes --minutes at
+most (repeats end early) and is written when it ends; one whose file is there is left as it is, so
+the same command goes on where it was interrupted.
 
 `roofline_seconds` is the time of the work's operations at the rate of this card's fastest large
 matrix product, for steps of generation at least the time to read weights and cache at the rate of a
@@ -24,10 +29,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from xml.etree import ElementTree
 
 import numpy as np
@@ -35,13 +40,30 @@ import torch
 from machine import machine, tell
 from peaks_models import SHAPES
 from peaks_ways import Settings, random_rows
-from peers import JOBS, ROOT, SIZES, Model, Peers, Sizes, cases, documents, made_model, measured
+from peers import (
+    JOBS,
+    ROOT,
+    SIZES,
+    Case,
+    Model,
+    Peers,
+    Sizes,
+    Timed,
+    Translations,
+    cases,
+    documents,
+    here,
+    made_model,
+    measured,
+)
 from rate_ways import matrix_peak
 from timing import CLOCKS, moment, say, wait
 
+import headscope
 from headscope.find.capture import capture_reference
 from headscope.find.gate_gradients import gate_gradients
 from headscope.lm.generation import GenerateConfig
+from headscope.lm.generation.pool import Decode
 from headscope.lm.losses import token_losses
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import Answered
@@ -49,7 +71,9 @@ from headscope.studies.costs.estimate import Machine, Rate, Work, estimate_secon
 from headscope.studies.costs.measuring import measure_machine
 from headscope.studies.costs.shapes import shape_of
 
-PARTS = ("tests", "memory", *JOBS)
+#: Parts of a model: of one that is read, and of that with random weights; and all.
+OF_FILES = (*JOBS, "static")
+PARTS = ("tests", "memory", *OF_FILES)
 #: Rows and their tokens in `memory`: read for losses and peaks, for gradients, and as prompts.
 MEMORY = {
     "gpu": {"read": (160, 1024), "differentiated": (16, 1024), "written": (256, 512)},
@@ -187,15 +211,32 @@ def bytes_of(lm: LanguageModel, work: Callable[[], Any]) -> tuple[Any, dict[str,
     return made, told
 
 
+def static(model: Model, sentences: int, conditions: int) -> Case:
+    """Removal by every way of decoding."""
+    texts = Translations(model, sentences, conditions, 32)
+
+    def way(decode: Any) -> Timed:
+        texts.config = replace(texts.config, decode=decode)
+        return here(model.lm, texts.pool)
+
+    kinds = get_args(Decode)[: 3 if model.lm.device.type == "cuda" else 2]
+    work = {"sentences": sentences, "conditions": conditions, "ways": kinds}
+    ways = {kind: partial(way, kind) for kind in kinds}
+    compared = [(kinds[0], kind, texts.check) for kind in kinds[1:]]
+    return Case("static", work, ways, compared, texts.cost)
+
+
 def job(
     model: Model, peers: Peers, name: str, sizes: Sizes, peak: Machine, given: argparse.Namespace
 ) -> dict[str, Any]:
-    """A job of `peers.py`, with tokens a second and the share of the roofline of each way."""
+    """A job of `peers.py`, or `static`, with tokens a second and the share of the roofline of each
+    way, and the fastest."""
     clock, shape = clock_of(given.device), shape_of(model.lm)
     rows: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     until = time.perf_counter() + 60 * given.minutes
-    for case, missing in cases(model, peers, [name], sizes):
+    own = [(static(model, *sizes.removal), {})] if name == "static" else ()
+    for case, missing in own or cases(model, peers, [name], sizes):
         for row in measured(case, given.repeats, clock, until):
             work = Work(**row["cost"]["work"])
             least = estimate_seconds(work, shape, peak, row["cost"]["logits"])
@@ -207,7 +248,9 @@ def job(
             }
             rows.append(row)
         left_out |= missing
-    return {"clock": clock, "rows": rows, "left_out": left_out}
+    ways = {way: took[clock] for row in rows for way, took in row["seconds"].items()}
+    fastest = {"fastest": min(ways, key=lambda way: ways[way])} if name == "static" else {}
+    return {"clock": clock, **fastest, "rows": rows, "left_out": left_out}
 
 
 def clock_of(device: str) -> str:
@@ -217,20 +260,49 @@ def clock_of(device: str) -> str:
 def parts(
     names: Sequence[str], given: argparse.Namespace, scratch: Path
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """What each part found; the model is made once, for all that need it."""
+    """What each part found; a model is made or read once, for all that need it."""
     if "tests" in names:
         yield "tests", tests()
-    rest = [name for name in PARTS[1:] if name in names]
-    if not rest:
-        return
-    began = time.perf_counter()
+    own = [name for name in PARTS[1:] if name in names]
+    if own:
+        yield from of_model(random_model, own, given, scratch)
+    for name, file in given.models.items():
+        own = [part for part in named(name) if part in names]
+        if own:
+            yield from of_model(partial(read_model, name, file), own, given, scratch)
+
+
+def random_model(given: argparse.Namespace, scratch: Path) -> Model:
+    """The model of the shape."""
     lm, folder = made_model(given.shape, given.device, given.dtype, scratch)
-    model = Model(given.shape, lm, folder, "en-de", (), 0)
+    return Model(given.shape, lm, folder, "en-de", (), 0)
+
+
+def read_model(name: str, file: Path, given: argparse.Namespace, scratch: Path) -> Model:
+    """A model that was given, with the sentences for it."""
+    lm = headscope.load(str(file), device=given.device, dtype=given.dtype)
+    return Model(name, lm, file if file.is_dir() else None, given.pair, tuple(given.data), 0)
+
+
+def named(model: str) -> list[str]:
+    """The parts of a model that was given."""
+    return [f"{model}-{part}" for part in OF_FILES]
+
+
+def of_model(
+    make: Callable[..., Model], names: Sequence[str], given: argparse.Namespace, scratch: Path
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What each of a model's parts found."""
+    began = time.perf_counter()
+    model = make(given, scratch)
+    lm = model.lm
     about = {
+        "name": model.name,
         "layers": lm.geometry.layers,
         "heads": lm.geometry.total,
         "parameters": lm.parameters,
         "seconds_to_make": time.perf_counter() - began,
+        "sentences": "given" if model.data else "of the bundled model",
     }
     peak = roofline(lm, CLOCKS[clock_of(given.device)])
     about |= {
@@ -241,13 +313,14 @@ def parts(
     size = "quick" if given.quick else "gpu"
     peers = Peers(given.venvs, scratch)
     try:
-        for name in rest:
+        for name in names:
             say(f"{name} begins")
             if name == "memory":
                 found = memory(lm, MEMORY[size])
                 limit(lm, 1 << 60)
             else:
-                found = job(model, peers, name, SIZES[size], peak, given)
+                kind = name.removeprefix(f"{model.name}-")
+                found = job(model, peers, kind, SIZES[size], peak, given)
             yield name, {"model": about, **found}
     finally:
         peers.stop()
@@ -257,6 +330,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="folder of the JSON of each part")
     parser.add_argument("--only", choices=PARTS, action="append", help="these parts alone")
+    parser.add_argument("--model", type=Path, action="append", default=[], help="folder or file")
+    parser.add_argument("--data", action="append", default=[], help="sentences for --model")
+    parser.add_argument("--pair", default="en-de", help="their direction")
     parser.add_argument("--shape", choices=list(SHAPES), default="8b")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--dtype", default="bfloat16")
@@ -265,7 +341,16 @@ def main() -> None:
     parser.add_argument("--venvs", type=Path, help="folder for the environments of packages")
     parser.add_argument("--quick", action="store_true", help="only see that everything runs")
     given = parser.parse_args()
-    missing = [part for part in given.only or PARTS if not file_of(given.out, part).is_file()]
+    # The name of a folder may hold a dot.
+    given.models = {one.name if one.is_dir() else one.stem: one for one in given.model}
+    if len(given.models) < len(given.model):
+        parser.error("two of --model have the same name")
+    chosen = given.only or PARTS
+    wanted = [part for part in PARTS if part in chosen]
+    for name in given.models:
+        both = zip(OF_FILES, named(name), strict=True)
+        wanted += [own for part, own in both if part in chosen]
+    missing = [part for part in wanted if not file_of(given.out, part).is_file()]
     about = {
         "bench": "gpu",
         "machine": machine(given.device),
@@ -282,7 +367,7 @@ def main() -> None:
             unfinished.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
             unfinished.rename(file_of(given.out, part))
             started, began = moment(), time.perf_counter()
-    tell({part: summary(given.out, part) for part in PARTS}, None)
+    tell({part: summary(given.out, part) for part in dict.fromkeys([*PARTS, *wanted])}, None)
 
 
 def file_of(folder: Path, part: str) -> Path:

@@ -14,6 +14,7 @@ import pytest
 
 from headscope.heads import HeadScores
 from headscope.lm import LanguageModel
+from lm_helpers import saved
 
 Bench = Callable[..., dict[str, Any]]
 
@@ -124,11 +125,18 @@ def test_the_parts_of_a_gpu_run_on_a_cpu_and_are_not_made_twice(
     bench: Bench, tmp_path: Path
 ) -> None:
     shape = ("--device", "cpu", "--shape", "128k-words", "--quick", "--repeats", 1)
-    given = ("--out", tmp_path / "found", *shape, "--only", "memory", "--only", "mask")
+    only = ("--only", "memory", "--only", "mask", "--only", "static")
+    read = saved(tmp_path / "tiny-0.5b", overrides={"vocab_size": 128})
+    given = ("--out", tmp_path / "found", *shape, *only, "--model", read)
     result = bench("gpu", *given)
-    assert {part for part, told in result.items() if told} == {"memory", "mask"}
+    parts = {"memory", "mask", "static", "tiny-0.5b-mask", "tiny-0.5b-static"}
+    assert {part for part, told in result.items() if told} == parts
     made = {file.name: json.loads(file.read_text("utf-8")) for file in tmp_path.glob("found/*")}
-    assert set(made) == {"memory.json", "mask.json"}
+    assert set(made) == {f"{part}.json" for part in parts}
+    for part in ("static.json", "tiny-0.5b-static.json"):
+        (row,) = made[part]["rows"]
+        assert (row["against"], row["headscope"]) == ("plain", "static")
+        assert made[part]["fastest"] in ("plain", "static") and row["outcome"]["texts"] == 4
     for name in ("losses", "peaks", "gradients", "texts"):
         assert made["memory.json"][name]["equal_share"] == 1.0
     (row,) = made["mask.json"]["rows"]
@@ -145,4 +153,5 @@ def test_the_parts_of_a_gpu_run_on_a_cpu_and_are_not_made_twice(
         row["roofline_seconds"] / row["seconds"]["headscope"]["process"]
     )
     assert bench("gpu", *given) == result
-    assert json.loads((tmp_path / "found" / "mask.json").read_text("utf-8")) == made["mask.json"]
+    again = {file.name: json.loads(file.read_text("utf-8")) for file in tmp_path.glob("found/*")}
+    assert again == made

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import json
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ import torch
 
 import find_helpers
 from conftest import Said
+from headscope.errors import Caution
 from headscope.find.capture import capture_reference
 from headscope.find.gate_gradients import gate_gradients
 from headscope.find.translation import translation_score
@@ -143,9 +145,12 @@ def test_losses_are_those_of_all_logits(both: Both) -> None:
 def test_the_pool_writes_the_likeliest_token_under_each_rows_gate(both: Both) -> None:
     gates = torch.stack([some_gate(both.cpu, seed) for seed in range(len(TEXTS))])
     limits = [9, 2, 7, 5, 8]
-    for batch_tokens in (8192, 60):
-        how = GenerateConfig(None, batch_tokens, stop_at_newline=False)
-        made = both.gpu.generate(TEXTS, how, limits, gates=gates)
+    ways = [(8192, "plain"), (60, "plain"), (60, "static"), (8192, "graph"), (60, "graph")]
+    for batch_tokens, decode in ways:
+        how = GenerateConfig(None, batch_tokens, False, decode)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Caution)  # every step of these models can be recorded
+            made = both.gpu.generate(TEXTS, how, limits, gates=gates)
         for one, gate, limit in zip(made, gates, limits, strict=True):
             assert len(one.output_ids) == limit or one.stop == "eos"
             ids = [*one.prompt_ids, *one.output_ids]

@@ -317,15 +317,27 @@ def test_one_prompt_under_many_gates_equals_each_alone(share: bool, kind: str) -
         torch.testing.assert_close(found.logits[at], expected, rtol=1e-5, atol=1e-5)
     prompt = "".join(lm.tokenizer.convert_ids_to_tokens(ids))
     assert lm.encode(prompt, special=False) == ids
-    settings = GenerateConfig(6, stop_at_newline=False)
     prompts, each = [prompt] * 4, torch.from_numpy(gates)
-    made = lm.generate(prompts, settings, special=False, gates=each, replacement=replacement)
-    for gate, one in zip(gates, made, strict=True):
+    for gate, one, still in zip(
+        gates,
+        *(
+            lm.generate(
+                prompts,
+                GenerateConfig(6, stop_at_newline=False, decode=decode),
+                special=False,
+                gates=each,
+                replacement=replacement,
+            )
+            for decode in ("plain", "static")
+        ),
+        strict=True,
+    ):
         written: list[int] = []
         for _ in range(6):
             row = [*ids, *written]
             written.append(int(naive_logits(lm, row, len(ids), gate, by_hand)[-1].argmax()))
         assert one.output_ids == tuple(written[: lm.stop_table.cut(written, False)[0]])
+        assert still == one
 
 
 @KINDS

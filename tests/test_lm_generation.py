@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import find_helpers
 import lm_helpers
 from headscope.errors import Caution, InputError
 from headscope.heads import HeadSet
 from headscope.lm.batching import Batch, collate
-from headscope.lm.generation import GenerateConfig, RowStop, generate
+from headscope.lm.generation import GenerateConfig, RowStop, generate, pool
 from headscope.lm.generation.pool import can_pool
 from headscope.lm.generation.texts import generation_of
 from headscope.lm.hooks import hooked
@@ -202,11 +205,12 @@ def test_each_prompt_is_continued_under_its_own_gate(name: str) -> None:
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
         for batch_tokens in (8192, 90, 1):
-            settings = GenerateConfig(None, batch_tokens, stop_at_newline=False)
-            done = generate(lm, PROMPTS, settings, limits, gates=gates)
-            assert [text.output_ids for text in done] == expected
+            for decode in ("plain", "static"):
+                settings = GenerateConfig(None, batch_tokens, False, decode)
+                done = generate(lm, PROMPTS, settings, limits, gates=gates)
+                assert [text.output_ids for text in done] == expected
     # A state that runs along cannot be cut, and the models whose cache has one say so.
-    assert can_pool(lm) is not (name in ("qwen3_next", "lfm2"))
+    assert can_pool(lm) is can_pool(lm, "static") is not (name in ("qwen3_next", "lfm2"))
     assert any(isinstance(each.message, Caution) for each in warned) is not can_pool(lm)
 
 
@@ -216,9 +220,89 @@ def test_windows_mean_the_same_in_a_pool(name: str) -> None:
     with lm.gated(torch.ones(lm.geometry.shape)):
         expected = [naive(lm, prompt, 9) for prompt in PROMPTS]
     for batch_tokens in (8192, 90):
-        done = generate(lm, PROMPTS, GenerateConfig(9, batch_tokens, stop_at_newline=False))
-        assert [text.output_ids for text in done] == expected
-    assert can_pool(lm)
+        for decode in ("plain", "static"):
+            done = generate(lm, PROMPTS, GenerateConfig(9, batch_tokens, False, decode))
+            assert [text.output_ids for text in done] == expected
+    assert can_pool(lm) and can_pool(lm, "static")
+
+
+def traced(step: Callable[[], None]) -> Callable[[], None]:
+    """A twin of a CUDA graph: the operations of a step on the tensors that it met, without the
+    Python around them; whatever reads a value of a tensor raises `RuntimeError`."""
+    buffers = step.__self__
+    tensors = [value for value in vars(buffers).values() if isinstance(value, torch.Tensor)]
+    for layer in buffers._cache.layers:
+        tensors += [] if layer.keys is None else [layer.keys, layer.values]
+    before = [tensor.clone() for tensor in tensors]
+    # Transformers leaves out masks that mask nothing, but not where a step is recorded.
+    with mock.patch("transformers.utils.import_utils.is_cuda_stream_capturing", return_value=True):
+        operations = make_fx(lambda *_: step())(*tensors)
+    for tensor, value in zip(tensors, before, strict=True):
+        tensor.copy_(value)
+    return lambda: operations(*tensors)
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma3", "gpt_oss", "deepseek_v3", "bloom"])
+def test_a_recorded_step_needs_no_python_and_has_the_logits_of_the_pool(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm = wrapped(name)
+    gates, limits = gates_of(lm, len(PROMPTS)), [12, 7, 7, 12, 5, 12]
+    assert can_pool(lm) and can_pool(lm, "static")
+    real, steps = LanguageModel.forward, dict[str, list[torch.Tensor]]()
+    recorded: list[int] = []
+
+    def keep(lm: LanguageModel, batch: Batch, *args: Any, **options: Any) -> Any:
+        output = real(lm, batch, *args, **options)
+        steps[decode].append(output.logits[: len(PROMPTS), -1])
+        return output
+
+    def record(step: Callable[[], None]) -> Callable[[], None]:
+        repeat = traced(step)
+
+        def counted() -> None:
+            recorded.append(1)
+            repeat()
+
+        return counted
+
+    made = {}
+    for decode in ("plain", "static"):
+        steps[decode] = []
+        with monkeypatch.context() as patch:
+            patch.setattr(LanguageModel, "forward", keep)
+            config = GenerateConfig(12, stop_at_newline=False, decode=decode)
+            made[decode] = generate(lm, PROMPTS, config, gates=gates)
+    assert made["plain"] == made["static"]
+    for one, other in zip(*steps.values(), strict=True):
+        torch.testing.assert_close(one, other[: len(one)], rtol=1e-4, atol=1e-4)
+    monkeypatch.setitem(pool.RECORDERS, "cpu", record)
+    for batch_tokens in (8192, 120):
+        config = GenerateConfig(None, batch_tokens, stop_at_newline=False)
+        graph = dataclasses.replace(config, decode="graph")
+        plain = generate(lm, PROMPTS, config, limits, gates=gates)
+        assert generate(lm, PROMPTS, graph, limits, gates=gates) == plain
+    # Rows leave and others enter between steps of one record.
+    assert len(recorded) > 12
+
+
+def test_what_cannot_be_recorded_or_kept_in_shape_is_written_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lm = changing("longrope")
+    config = GenerateConfig(6, stop_at_newline=False)
+    still, graph = (dataclasses.replace(config, decode=way) for way in ("static", "graph"))
+    with pytest.warns(Caution, match="shapes that grow"):
+        assert generate(lm, PROMPTS, still) == generate(lm, PROMPTS, config)
+
+    def refuse(step: Callable[[], None]) -> Callable[[], None]:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setitem(pool.RECORDERS, "cpu", refuse)
+    with pytest.warns(Caution, match="without a recorded step"):
+        assert generate(LLAMA, PROMPTS, graph) == generate(LLAMA, PROMPTS, config)
+    with pytest.raises(InputError, match="decode is 'fast'"):
+        GenerateConfig(decode="fast")  # type: ignore[arg-type]
 
 
 @settings(deadline=None, max_examples=40)

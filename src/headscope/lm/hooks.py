@@ -6,7 +6,7 @@ import contextlib
 import functools
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 import torch
 from torch import nn
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
 T = TypeVar("T")
+P = ParamSpec("P")
 Forward = Callable[..., Any]
 
 
@@ -33,16 +34,18 @@ def kernel_name(model: Any) -> str:
     return str(getattr(text_config(model), "_attn_implementation", None))
 
 
-def once_a_model(find: Callable[[LanguageModel], T]) -> Callable[[LanguageModel], T]:
-    """Remember what a function finds out about a model, under each attention implementation."""
-    known: weakref.WeakKeyDictionary[nn.Module, dict[str, T]] = weakref.WeakKeyDictionary()
+def once_a_model(find: Callable[P, T]) -> Callable[P, T]:
+    """Remember what a function finds out about its first argument, a model, under each attention
+    implementation and for what else it is given."""
+    known: weakref.WeakKeyDictionary[nn.Module, dict[Any, T]] = weakref.WeakKeyDictionary()
 
     @functools.wraps(find)
-    def remembered(lm: LanguageModel) -> T:
-        kernels, kernel = known.setdefault(lm.model, {}), kernel_name(lm.model)
-        if kernel not in kernels:
-            kernels[kernel] = find(lm)
-        return kernels[kernel]
+    def remembered(*args: P.args, **kwargs: P.kwargs) -> T:
+        model = cast("LanguageModel", args[0]).model
+        found, key = known.setdefault(model, {}), (kernel_name(model), args[1:], *kwargs.items())
+        if key not in found:
+            found[key] = find(*args, **kwargs)
+        return found[key]
 
     return remembered
 

@@ -7,18 +7,24 @@ layers with a window, which its mask applies.
 
 Where prompts begin alike (the examples of a few-shot prompt, a system turn), that beginning is read
 once under each gate, and every row continues from its keys and values.
+
+By default a step's cache grows by a column. With ``decode`` "static" it reads and writes buffers
+of one shape at one place, and with "graph" a GPU repeats it from a record, without Python.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from math import prod
 from operator import eq
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -26,7 +32,8 @@ from numpy.typing import NDArray
 from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from headscope.lm.batching import Batch, memory_errors, release_memory
+from headscope.errors import Caution, clause, out_of_memory
+from headscope.lm.batching import UNBOUNDED, Batch, memory_errors, release_memory
 from headscope.lm.generation.stopping import NewlineStop, RowStop
 from headscope.lm.hooks import inner_model, once_a_model
 from headscope.lm.inputs import evaluating, parameters_of, probe_batch
@@ -39,10 +46,15 @@ if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
     from headscope.lm.replacement import Replacement
 
+#: How a step is made; see the head of this file.
+Decode = Literal["plain", "static", "graph"]
+
 #: Rows leave a pool, and others enter, when at least this share of them has ended.
 _LEAVE = 0.15
 #: Columns that a cache grows by.
 _ROOM = 32
+#: Rows and columns that buffers of one shape are multiples of, and steps before one is recorded.
+_ROWS, _COLUMNS, _WARM = 8, 64, 2
 #: Layers of a cache that hold keys and values alone, or are those of another layer.
 _PLAIN_LAYERS = {"DynamicLayer", "DynamicSlidingWindowLayer", "DummyLayer"}
 #: Lengths of the rows by which a model is tried, and how many tokens each gets.
@@ -60,6 +72,7 @@ class Requests:
         gate_of: which of them each prompt has, int (n,).
         replacement: what stands in the place of what gates remove (see `headscope.lm.replacement`).
         stop_at_newline: end at the first newline that follows some text.
+        decode: how steps are made; what is not "plain" needs a model for which `can_pool` says so.
     """
 
     ids: Sequence[Sequence[int]]
@@ -68,14 +81,23 @@ class Requests:
     gate_of: NDArray[np.intp]
     replacement: Replacement | None
     stop_at_newline: NewlineStop
+    decode: Decode = "plain"
 
-    def applied(self, lm: LanguageModel, rows: Sequence[int]) -> contextlib.ExitStack:
-        """The model with a batch of these prompts under their gates."""
+    def applied(
+        self, lm: LanguageModel, rows: Sequence[int], buffer: torch.Tensor | None = None
+    ) -> contextlib.ExitStack:
+        """The model with a batch of these prompts under their gates, which ``buffer`` holds if it
+        is given: what is written there later counts, in all layers that any gate changes."""
         stack = contextlib.ExitStack()
         stack.enter_context(answers_at([len(self.ids[row]) for row in rows]))
         if self.gates is not None:
-            gates = self.gates[torch.from_numpy(self.gate_of[list(rows)])]
-            stack.enter_context(lm.gated(gates, self.replacement))
+            own = self.gates[torch.from_numpy(self.gate_of[list(rows)])]
+            if buffer is None:
+                stack.enter_context(lm.gated(own, self.replacement))
+            else:
+                buffer.copy_((self.gates == 1).all(dim=0))
+                stack.enter_context(lm.gated(buffer, self.replacement))
+                buffer.copy_(own)
         return stack
 
     def size(self, row: int) -> int:
@@ -169,6 +191,7 @@ class _Pool:
         self._tokens = torch.zeros((0, 1), dtype=torch.long, device=lm.device)
         self._lengths: list[int] = []
         self._cache: Any = None
+        self._buffers: _Buffers | None = None
         self._written: dict[int, list[int]] = {}
 
     def change(self, stay: Sequence[int], entering: Sequence[int]) -> None:
@@ -184,7 +207,7 @@ class _Pool:
         for bucket in self._prefix.buckets(entering):
             batch = self._prefix.batch(bucket)
             with requests.applied(self._lm, bucket), self._watching(bucket, batch, True):
-                tokens.append(self._next(batch))
+                tokens.append(_likeliest(self._lm, batch))
             own = [len(requests.ids[row]) for row in bucket]
             parts.append(_Part(batch.cache, [*range(len(bucket))], slice(-max(own), None)))
             rows += bucket
@@ -202,26 +225,53 @@ class _Pool:
         """Continue the rows until this share of them has ended."""
         if self._enough(leave):
             return
-        steps = []
-        lengths = torch.tensor(self._lengths, device=self._tokens.device)[:, None]
+        made = []
         width = max(self._lengths)
+        left = (self._requests.limits[row] - len(self._written[row]) for row in self.rows)
+        longest = width + max(left)
+        plain = self._requests.decode == "plain"
+        way = self._growing(width, longest) if plain else self._still(width, longest)
+        with way as step:
+            while not self._enough(leave):
+                self._tokens = step()
+                made.append(self._tokens)
+                self.ended |= self._stop(self._tokens)
+        self._lengths = [length + len(made) for length in self._lengths]
+        if self._buffers is not None:
+            self._cache = self._buffers.taken(len(self.rows), max(self._lengths))
+        for row, tokens in zip(self.rows, torch.cat(made, dim=1).tolist(), strict=True):
+            self._written[row] += tokens
+
+    @contextlib.contextmanager
+    def _growing(self, width: int, longest: int) -> Iterator[Callable[[], torch.Tensor]]:
+        """What makes the next tokens (B, 1) of all rows, again and again."""
+        lengths = torch.tensor(self._lengths, device=self._tokens.device)[:, None]
         # Columns that are yet to come belong to every row.
-        longest = width + max(self._requests.limits[row] for row in self.rows)
         columns = torch.arange(longest, device=self._tokens.device)
         mask = (columns >= width - lengths).long()
-        batch = Batch(self._tokens, mask[:, : width + 1], lengths, self._cache)
-        with self._requests.applied(self._lm, self.rows), self._watching(self.rows, batch, False):
-            while True:
-                self._tokens = self._next(batch)
-                steps.append(self._tokens)
-                self.ended |= self._stop(self._tokens)
-                if self._enough(leave):
-                    break
-                end, places = width + len(steps) + 1, lengths + len(steps)
-                batch = Batch(self._tokens, mask[:, :end], places, self._cache)
-        self._lengths = [length + len(steps) for length in self._lengths]
-        for row, tokens in zip(self.rows, torch.cat(steps, dim=1).tolist(), strict=True):
-            self._written[row] += tokens
+        steps = itertools.count()
+
+        def batch(step: int = 0) -> Batch:
+            end = width + step + 1
+            return Batch(self._tokens, mask[:, :end], lengths + step, self._cache)
+
+        watching = self._watching(self.rows, batch(), False)
+        with self._requests.applied(self._lm, self.rows), watching:
+            yield lambda: _likeliest(self._lm, batch(next(steps)))
+
+    @contextlib.contextmanager
+    def _still(self, width: int, longest: int) -> Iterator[Callable[[], torch.Tensor]]:
+        """What `_growing` gives, from buffers whose shape stays while it fits."""
+        rows = -(-len(self.rows) // _ROWS) * _ROWS
+        columns = -(-longest // _COLUMNS) * _COLUMNS
+        held = self._buffers.shape if self._buffers else (0, 0)
+        fits = rows <= held[0] and columns <= held[1] and 2 * rows * columns >= prod(held)
+        if not self._buffers or not fits:
+            self._buffers = None  # given up before others are made
+            self._buffers = _Buffers(self._lm, self._requests, self._cache, rows, columns)
+        self._buffers.begin(self.rows, self._tokens, self._lengths, self._cache)
+        with self._buffers.steps() as step:
+            yield step
 
     def finished(self) -> Iterator[tuple[int, list[int]]]:
         """The prompts that have ended since, with their new tokens."""
@@ -241,10 +291,120 @@ class _Pool:
     ) -> contextlib.AbstractContextManager[Any]:
         return self._observe(rows, batch, fresh) if self._observe else contextlib.nullcontext()
 
-    def _next(self, batch: Batch) -> torch.Tensor:
-        """The likeliest next token of every row, (B, 1)."""
-        logits: torch.Tensor = self._lm.forward(batch, logits=False).logits[:, -1]
-        return logits.float().argmax(dim=-1, keepdim=True).to(self._lm.device)
+
+def _likeliest(lm: LanguageModel, batch: Batch) -> torch.Tensor:
+    """The likeliest next token of every row, (B, 1)."""
+    logits: torch.Tensor = lm.forward(batch, logits=False).logits[:, -1]
+    return logits.float().argmax(dim=-1, keepdim=True).to(lm.device)
+
+
+def _cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
+    """The kernels that a step gives to a GPU, to be repeated without the Python that gave them."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+#: What records a step on a kind of device.
+RECORDERS = {"cuda": _cuda_graph}
+
+
+class _Buffers:
+    """All that the steps of a pool read and write, in one shape and place.
+
+    A step asks the device for nothing, so it can be recorded. Rows beyond those of the pool begin
+    empty, and nobody reads what they get.
+
+    Attributes:
+        shape: how many rows and columns.
+    """
+
+    def __init__(
+        self, lm: LanguageModel, requests: Requests, cache: Any, rows: int, columns: int
+    ) -> None:
+        self._lm, self._requests, self.shape = lm, requests, (rows, columns)
+        #: The mask, the last token of each row, its position, and the column that it is read into.
+        self._mask = torch.zeros(self.shape, dtype=torch.long, device=lm.device)
+        self._tokens = self._mask.new_zeros((rows, 1))
+        self._places = torch.zeros_like(self._tokens)
+        self._column = self._mask.new_zeros(1)
+        self._gates: torch.Tensor | None = None
+        if requests.gates is not None:
+            shape = (rows, *lm.geometry.shape)
+            self._gates = torch.ones(shape, dtype=lm.dtype, device=lm.device)
+
+        def held(part: torch.Tensor) -> torch.Tensor:
+            return part.new_zeros((rows, part.shape[1], columns, part.shape[3]))
+
+        self._cache = _mapped(
+            cache, lambda keys, values: _FixedLayer(held(keys), held(values), self._column)
+        )
+        self._rows: list[int] = []
+        self._count = 0
+        recorded = requests.decode == "graph" and requests.replacement is None
+        self._record = RECORDERS.get(lm.device.type) if recorded else None
+        self._repeat: Callable[[], None] | None = None
+
+    def begin(
+        self, rows: Sequence[int], tokens: torch.Tensor, lengths: Sequence[int], cache: Any
+    ) -> None:
+        """Take over the rows of a pool; its cache is given up layer by layer."""
+        self._count, empty = len(rows), self.shape[0] - len(rows)
+        self._rows = [*rows, *[rows[0]] * empty]
+        read = torch.tensor([*lengths, *[0] * empty], device=self._mask.device)[:, None]
+        columns, width = torch.arange(self.shape[1], device=read.device), max(lengths)
+        self._mask.copy_((columns >= width - read) & (columns < width))
+        self._places.copy_(read)
+        self._column.fill_(width)
+        self._tokens[: len(rows)] = tokens
+        for at, own in enumerate(self._cache.layers):
+            if own.keys is not None:
+                own.keys[: len(rows), :, :width] = cache.layers[at].keys
+                own.values[: len(rows), :, :width] = cache.layers[at].values
+                cache.layers[at] = DynamicLayer()
+
+    @contextlib.contextmanager
+    def steps(self) -> Iterator[Callable[[], torch.Tensor]]:
+        """What makes the next tokens (B, 1) of the pool's rows, again and again."""
+        steps = itertools.count()
+        with self._applied() as applied:
+
+            def step() -> torch.Tensor:
+                if self._record and not self._repeat and next(steps) == _WARM:
+                    # What hooks keep from earlier steps is made anew in the one that is recorded.
+                    applied.close()
+                    applied.enter_context(self._applied())
+                    self._repeat = self._recorded(self._record)
+                (self._repeat or self._step)()
+                return self._tokens[: self._count].clone()
+
+            yield step
+
+    def _recorded(self, record: Callable[..., Callable[[], None]]) -> Callable[[], None] | None:
+        try:
+            return record(self._step)
+        except RuntimeError as error:
+            if out_of_memory(error):
+                raise
+            self._record = None
+            why = f"{self._lm.name} decodes without a recorded step ({clause(error)})"
+            warnings.warn(Caution(why), stacklevel=2)
+            return None
+
+    def taken(self, rows: int, width: int) -> Any:
+        """A cache of the first rows and columns, which still lie here."""
+        return _mapped(self._cache, lambda keys, values: _Layer(keys[:rows], values[:rows], width))
+
+    def _applied(self) -> contextlib.ExitStack:
+        return self._requests.applied(self._lm, self._rows, self._gates)
+
+    def _step(self) -> None:
+        self._mask.index_fill_(1, self._column, 1)
+        batch = Batch(self._tokens, self._mask, self._places, self._cache)
+        self._tokens.copy_(_likeliest(self._lm, batch))
+        self._places.add_(1)
+        self._column.add_(1)
 
 
 class SharedPrefix:
@@ -381,6 +541,38 @@ class _Layer(DynamicLayer):
         return shown
 
 
+class _FixedLayer(_Layer):
+    """Keys and values of one shape and place; a tensor holds the column that comes next."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor, column: torch.Tensor) -> None:
+        _Layer.__init__(self, keys, values, keys.shape[2])
+        self._column = column
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Write the key and value of a new token, and give those of all columns."""
+        for held, new in zip(self._held, (key_states, value_states), strict=True):
+            held.index_copy_(2, self._column, new)
+        return self._held
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        """All columns, from the first."""
+        return self._width, 0
+
+    def get_seq_length(self) -> Any:
+        """The column that comes next, as a tensor: to read it a GPU would be waited for."""
+        return self._column[0]
+
+
+def _mapped(cache: Any, make: Callable[[torch.Tensor, torch.Tensor], DynamicLayer]) -> Any:
+    """A cache of layers made of the keys and values of those of another."""
+    made = DynamicCache()
+    for layer in cache.layers:  # one without keys reads those of another
+        made.layers.append(DynamicLayer() if layer.keys is None else make(layer.keys, layer.values))
+    return made
+
+
 def _joined(parts: Sequence[_Part], room: int, release: bool = False) -> Any:
     """A cache of the rows of all parts, which end in one column, with room for so many more.
 
@@ -433,13 +625,14 @@ def _side_by_side(
 
 
 @once_a_model
-def can_pool(lm: LanguageModel) -> bool:
+def can_pool(lm: LanguageModel, decode: Decode = "plain") -> bool:
     """Whether rows can enter and leave a batch of this model, tried on a few tokens.
 
     True for a model whose cache holds the keys and values of tokens and nothing else, and whose
     rows are continued as if each were alone: every token that the pool writes is the likeliest of
     one pass over the whole text. A state that runs along (Mamba, linear attention) can be neither
-    padded nor cut.
+    padded nor cut. With another `decode` than "plain" the tokens are those that buffers of one
+    shape give, which have to lie on one device.
     """
     model = inner_model(lm.model)
     if "past_key_values" not in parameters_of(model):
@@ -449,17 +642,23 @@ def can_pool(lm: LanguageModel) -> bool:
         return False
     if max(_PROBE) + _PROBE_TOKENS > lm.longest_shared:
         return False
+    if decode != "plain" and (
+        lm.longest_shared < UNBOUNDED or {one.device for one in model.parameters()} != {lm.device}
+    ):
+        return False
     batch = probe_batch(model, lm.tokenizer_or_none, _PROBE)
     rows = zip(batch.input_ids.tolist(), batch.padding, strict=True)
     ids = [row[padding:] for row, padding in rows]
     gates = np.zeros(len(ids), dtype=np.intp)
-    requests = Requests(ids, [_PROBE_TOKENS] * len(ids), None, gates, None, False)
+    requests = Requests(ids, [_PROBE_TOKENS] * len(ids), None, gates, None, False, decode)
     written: dict[int, list[int]] = {}
     # Two rows at a time.
     most = 2 * (max(_PROBE) + _PROBE_TOKENS)
     try:
         write_pooled(lm, requests, most, written.__setitem__)
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        if isinstance(error, RuntimeError) and (decode == "plain" or out_of_memory(error)):
+            raise
         # The model looked for something else in its cache.
         return False
     whole = lm.collate([[*ids[row], *written[row]] for row in range(len(ids))])

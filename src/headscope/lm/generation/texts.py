@@ -7,7 +7,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,7 @@ from headscope.errors import Caution, InputError
 from headscope.heads import Gate
 from headscope.lm.batching import Batch, in_halves
 from headscope.lm.gates import gate_tensor
-from headscope.lm.generation.pool import Requests, can_pool, write_pooled
+from headscope.lm.generation.pool import Decode, Requests, can_pool, write_pooled
 from headscope.lm.generation.stopping import NewlineStop, RowStop, Stop
 from headscope.lm.inputs import generated
 from headscope.lm.positions import answers_at
@@ -44,17 +44,24 @@ class GenerateConfig:
         batch_tokens: upper bound of rows × (longest prompt + its new tokens) of a batch.
         stop_at_newline: end at the first newline that follows some text; "after preamble": unless
             its line ends in a colon, or opens a fence, and so comes before an answer.
+        decode: "static" keeps rows and cache of the pool in one shape, padded, and "graph" lets a
+            GPU repeat a recorded step (CUDA graph; hooks of others do not see it). Texts are the
+            same but for rounding.
     """
 
     max_new_tokens: int | None = None
     batch_tokens: int = 8192
     stop_at_newline: NewlineStop = True
+    decode: Decode = "plain"
 
     def __post_init__(self) -> None:
         for name in ("max_new_tokens", "batch_tokens"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} is {value}; it must be at least 1.")
+        if self.decode not in get_args(Decode):
+            kinds = ", ".join(map(repr, get_args(Decode)))
+            raise InputError(f"decode is {self.decode!r}; it must be one of {kinds}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +133,13 @@ def generate(
             progress(len(results), len(ids))
 
     pooled = can_pool(lm)
+    # Who observes is given batches that grow.
+    if config.decode != "plain" and pooled and observe is None:
+        if can_pool(lm, config.decode):
+            requests = dataclasses.replace(requests, decode=config.decode)
+        else:
+            why = f"{lm.name} decodes with shapes that grow: it does not write alike in fixed ones"
+            warnings.warn(Caution(why), stacklevel=2)
     # Where a model's cache outgrows what it computes alike, only its own `generate` knows the way.
     long = [row for row in range(len(ids)) if requests.size(row) > lm.longest_shared]
     if pooled and long:
