@@ -45,8 +45,8 @@ def begin(config: Any, name: str) -> torch.device:
         raise InputError(
             f"{name}: transformers has no tp_plan for {text.model_type}; use device_map instead."
         )
-    heads = text.num_attention_heads
-    for count in (heads, getattr(text, "num_key_value_heads", None) or heads):
+    known = text.to_dict()
+    for count in filter(None, map(known.get, ("num_attention_heads", "num_key_value_heads"))):
         if count % size:
             raise InputError(
                 f"{name} has layers of {count} heads, which {size} processes cannot share evenly; "
@@ -60,6 +60,11 @@ def begin(config: Any, name: str) -> torch.device:
         atexit.register(distributed.destroy_process_group)
     _JOINED[:] = range(size)
     return torch.device("cuda", local) if gpu else torch.device("cpu")
+
+
+def first() -> bool:
+    """Whether this is the first of the processes that share a model, which alone writes."""
+    return not shared() or torch.distributed.get_rank() == 0
 
 
 def all_true(here: bool) -> bool:

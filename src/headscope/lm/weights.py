@@ -290,6 +290,11 @@ def changeable_weights(sites: Sequence[AttentionSite]) -> Iterator[dict[int, tor
     from transformers.pytorch_utils import Conv1D
 
     weights: dict[int, torch.Tensor] = {}
+    if any(site.mesh is not None for site in sites):
+        raise InputError(
+            "The weights of a model that is divided among processes cannot be changed; leave "
+            "tp_plan out."
+        )
     with contextlib.ExitStack() as stack:
         for site in sites:
             projection: Any = site.projection
