@@ -64,9 +64,9 @@ def values(lm: LanguageModel) -> dict[str, Any]:
         return gates.grad.numpy()
 
     keys = torch.arange(14).expand(len(ROWS), -1)
-    with torch.no_grad(), lm.attention_peaks() as peaks:
-        with lm.attention_weights(WeightRequest(keys)) as weights:
-            lm.forward(batch)
+    looked_at = lm.attention_weights(WeightRequest(keys))
+    with torch.no_grad(), lm.attention_peaks() as peaks, looked_at as weights:
+        lm.forward(batch)
     with torch.no_grad(), lm.gated(of_rows):
         logits = lm.forward(batch).logits * batch.attention_mask[..., None]
     parts = torch.linspace(0.2, 1, lm.geometry.layers)
@@ -138,8 +138,8 @@ def test_two_processes_have_the_numbers_of_one(folders: dict[str, Path]) -> None
                     assert value == found[what], (name, what)
         assert (one["peaks"] > 0).any() and np.abs(one["gradient"]).max() > 1e-2
     for _, told in made:
-        for said, part in zip(told, ("no tp_plan", "leave", "in one of", "be changed"), strict=True):
-            assert part in said
+        parts = ("no tp_plan", "leave", "in one of", "be changed")
+        assert all(part in said for said, part in zip(told, parts, strict=True)), told
 
 
 def test_heads_that_cannot_be_shared_evenly(folders: dict[str, Path]) -> None:

@@ -213,7 +213,7 @@ def release_memory() -> None:
 def memory_errors() -> Iterator[None]:
     """Raise `torch.OutOfMemoryError` whatever want of memory is raised as inside.
 
-    `InputError` where processes share a model: others would wait for one that tries a smaller batch.
+    `InputError` where processes share a model: others would wait for one that tries again.
     """
     try:
         yield

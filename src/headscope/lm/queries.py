@@ -22,9 +22,9 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
+from headscope.lm import shards
 from headscope.lm.attention.plans import Mask, is_additive_bias
 from headscope.lm.attention.recording import capture_way
-from headscope.lm import shards
 from headscope.lm.gates import checked_gate
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.hooks import once_a_model

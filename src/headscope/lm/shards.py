@@ -18,7 +18,6 @@ from torch import nn
 from headscope.errors import InputError
 from headscope.lm.interpose import Call
 
-
 #: The numbers of the processes that this one joined by `begin`.
 _JOINED: list[int] = []
 
