@@ -12,17 +12,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from shards import ROWS, values
 
 from headscope.errors import InputError
 from headscope.lm import LanguageModel
-from headscope.lm.attention.weights import WeightRequest
 from headscope.lm.batching import memory_errors
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.loading import load
-from headscope.lm.losses import row_losses, token_losses
+from headscope.lm.losses import token_losses
 from headscope.lm.proofs import proven
-from headscope.lm.queries import query_gated
-from headscope.lm.replacement import replacement_of
 from headscope.lm.states import states
 from headscope.lm.weights import changeable_weights, dequantised_weight
 from lm_helpers import saved
@@ -30,10 +28,6 @@ from process_helpers import together
 
 #: Shared keys; queries and keys with norms; all heads in every process; experts; a hybrid.
 NAMES = ("llama", "qwen3", "olmo2", "mixtral", "qwen3_5")
-ROWS = [
-    torch.randint(3, 96, (length,), generator=torch.Generator().manual_seed(length)).tolist()
-    for length in (14, 7, 11)
-]
 
 
 @pytest.fixture(scope="module")
@@ -42,48 +36,14 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {name: saved(place / name, name) for name in (*NAMES, "gpt2")}
 
 
-def values(lm: LanguageModel) -> dict[str, Any]:
+def all_values(lm: LanguageModel) -> dict[str, Any]:
     """Everything that is asked of heads."""
-    chance = torch.Generator().manual_seed(1)
-    gate = torch.rand(*lm.geometry.shape, generator=chance)
-    of_rows = torch.rand(len(ROWS), *lm.geometry.shape, generator=chance)
-    batch, starts = lm.collate(ROWS), [3] * len(ROWS)
-    learned = batch.attention_mask.bool()
-    for row, padding in enumerate(batch.padding):
-        learned[row, : padding + 1] = False
-
-    def losses(context: contextlib.AbstractContextManager[Any]) -> np.ndarray:
-        with context:
-            return np.concatenate(token_losses(lm, ROWS, starts))
-
-    def gradient(gated: Any) -> np.ndarray:
-        gates = of_rows.clone().requires_grad_()
-        with gated(gates):
-            row_losses(lm, batch, learned).sum().backward()
-        assert gates.grad is not None
-        return gates.grad.numpy()
-
-    keys = torch.arange(14).expand(len(ROWS), -1)
-    looked_at = lm.attention_weights(WeightRequest(keys))
-    with torch.no_grad(), lm.attention_peaks() as peaks, looked_at as weights:
-        lm.forward(batch)
-    with torch.no_grad(), lm.gated(of_rows):
-        logits = lm.forward(batch).logits * batch.attention_mask[..., None]
     parts = torch.linspace(0.2, 1, lm.geometry.layers)
-    mean, resample = (replacement_of(kind, lm, ROWS, starts) for kind in ("mean", "resample"))
-    return {
+    with feed_forward_gated(lm, parts):
+        silenced = np.concatenate(token_losses(lm, ROWS))
+    return values(lm) | {
         "geometry": (lm.geometry, lm.key_value_heads, lm.parameters, lm.digest),
-        "losses": losses(contextlib.nullcontext()),
-        "gated": losses(lm.gated(gate)),
-        "gated by row": logits.numpy(),
-        "mean": losses(lm.gated(gate, mean)),
-        "resample": losses(lm.gated(gate, resample)),
-        "parts": losses(feed_forward_gated(lm, parts)),
-        "gradient": gradient(lm.gated),
-        "peaks": peaks.keys.numpy(),
-        "weights": weights.weights.numpy(),
-        "queries": losses(query_gated(lm, gate)),
-        "queries' gradient": gradient(lambda gates: query_gated(lm, gates)),
+        "parts": silenced,
         "states": states(lm, ROWS).after_attention.numpy(),
         "projection": dequantised_weight(lm.sites[-1].projection).numpy(),
         "texts": [made.text for made in lm.generate(["abc", "hello you"], max_new_tokens=9)],
@@ -96,7 +56,7 @@ def divided(folders: dict[str, Path]) -> tuple[dict[str, Any], list[str]]:
         lm = load(folders[name], tp_plan="auto")
         shares = lm.sites[0].mesh is not None
         assert shares == (name != "olmo2")
-        made[name] = values(lm)
+        made[name] = all_values(lm)
         # The verdict that was kept is found by all.
         again = proven(lm, "once", {"distributed_config": None})
         assert again == proven(lm, "once", {"distributed_config": None})
@@ -126,7 +86,7 @@ def refusals(folders: dict[str, Path]) -> Iterator[str]:
 def test_two_processes_have_the_numbers_of_one(folders: dict[str, Path]) -> None:
     made = together(divided, folders)
     for name in NAMES:
-        one = values(load(folders[name], device="cpu", check="never"))
+        one = all_values(load(folders[name], device="cpu", check="never"))
         # The recurrence over tokens of linear attention lets roundings grow.
         allowed = 2e-4 if name == "qwen3_5" else 1e-5
         for found in (process[0][name] for process in made):
