@@ -64,7 +64,9 @@ def _run(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         return made
 
     def place(one: Any) -> Any:
-        return placed.get(id(one)) or Placed(one, where) if isinstance(one, torch.Tensor) else one
+        if not isinstance(one, torch.Tensor):
+            return one
+        return placed[id(one)] if id(one) in placed else Placed(one, where)
 
     return args[0] if func.__name__.startswith("copy_") else tree_map(place, made)
 
