@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import importlib.util
 import os
+from datetime import timedelta
 from typing import Any
 
 import torch
@@ -39,6 +41,8 @@ def begin(config: Any, name: str) -> torch.device:
             "A tp_plan divides a model among processes; start them: torchrun --nproc-per-node 2 "
             "-m headscope and the command."
         )
+    if importlib.util.find_spec("transformers.distributed.tensor_parallel") is None:
+        raise InputError("A tp_plan needs a newer transformers; pip install -U transformers.")
     text = config.get_text_config(decoder=True)
     if not text.base_model_tp_plan:
         raise InputError(
@@ -55,7 +59,9 @@ def begin(config: Any, name: str) -> torch.device:
     if gpu:
         torch.cuda.set_device(local)
     if not distributed.is_initialized():
-        distributed.init_process_group("cpu:gloo,cuda:nccl" if gpu else "gloo")
+        # Processes may wait for each other as long as weights are read.
+        kind, patience = "cpu:gloo,cuda:nccl" if gpu else "gloo", timedelta(hours=2)
+        distributed.init_process_group(kind, timeout=patience)
         atexit.register(distributed.destroy_process_group)
     _JOINED[:] = range(size)
     return torch.device("cuda", local) if gpu else torch.device("cpu")
