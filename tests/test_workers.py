@@ -7,9 +7,11 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("datatrove", reason="datatrove, the engine of workers, is not installed")
 
@@ -312,3 +314,11 @@ def test_a_mask_says_that_one_worker_makes_it(given: dict[str, Any], tmp_path: P
             steps=3, batch=2, learning_rate=30, workers=2, out=tmp_path / "run",
         )  # fmt: skip
     assert isinstance(headscope.load(given["model"][1]), LanguageModel)
+
+
+def test_a_model_on_several_devices_stays_where_it_is() -> None:
+    spread: Any = SimpleNamespace(
+        device=torch.device("meta"), quantised=None, model=SimpleNamespace(hf_device_map={})
+    )
+    with workers._set_aside(spread):  # such a model cannot be moved
+        pass
