@@ -17,6 +17,7 @@ from shards import ROWS, values
 from headscope.errors import InputError
 from headscope.lm import LanguageModel
 from headscope.lm.batching import memory_errors
+from headscope.lm.checkpoints import digest_of_state
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.loading import load
 from headscope.lm.losses import token_losses
@@ -43,6 +44,7 @@ def all_values(lm: LanguageModel) -> dict[str, Any]:
         silenced = np.concatenate(token_losses(lm, ROWS))
     return values(lm) | {
         "geometry": (lm.geometry, lm.key_value_heads, lm.parameters, lm.digest),
+        "state": digest_of_state(lm.model),
         "parts": silenced,
         "states": states(lm, ROWS).after_attention.numpy(),
         "projection": dequantised_weight(lm.sites[-1].projection).numpy(),

@@ -77,10 +77,14 @@ def _hooks(module: nn.Module) -> Sequence[Any]:
 
 
 def stored_tensor(model: nn.Module, name: str, value: torch.Tensor) -> torch.Tensor:
-    """The data of one entry of a state dict; read from where it waits if it is a placeholder.
+    """The data of one entry of a state dict; read from where it waits if it is a placeholder, and
+    gathered from all processes that share it.
 
     Raises `InputError` if it is a placeholder for nothing.
     """
+    if hasattr(value, "full_tensor"):
+        shared: Any = value
+        return shared.full_tensor()  # type: ignore[no-any-return]
     if value.device.type != "meta":
         return value
     parts = name.split(".")
