@@ -22,6 +22,9 @@ import numpy as np
 import torch
 from machine import machine, tell
 from small_models import ARCHITECTURES, build
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from transformers import PreTrainedTokenizerFast
 
 from headscope.errors import InputError
 from headscope.lm import LanguageModel
@@ -123,10 +126,12 @@ def main() -> None:
         _divided(given.divided)
         return
     with tempfile.TemporaryDirectory() as kept:
-        whole = {}
+        whole, letters = {}, {chr(at + 32): at for at in range(96)}
         for name in given.names:
             place = Path(kept) / name
             build(name).save_pretrained(place)
+            read = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE(letters, [])))
+            read.save_pretrained(place)
             whole[name] = values(load(place, device="cpu", check="never"))
         start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(PROCESSES)]
         subprocess.run([*start, __file__, "--divided", kept], check=True)
