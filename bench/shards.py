@@ -110,7 +110,7 @@ def _divided(folder: Path) -> None:
         try:
             made: Any = values(load(place, tp_plan="auto", check="always"))
         except InputError as error:
-            made = str(error)
+            made = str(error).replace(str(place), place.name)
         if os.environ["RANK"] == "0":
             (place / "divided.pickle").write_bytes(pickle.dumps(made))
 

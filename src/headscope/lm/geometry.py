@@ -25,7 +25,7 @@ from headscope.lm.batching import Batch
 from headscope.lm.hooks import hooked, kernel_name, text_config
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch, probe_pass
 from headscope.lm.interpose import Call, observing
-from headscope.lm.shards import mesh_of, show_all_heads
+from headscope.lm.shards import mesh_of, shared, show_all_heads
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -168,9 +168,13 @@ def _watch_forward(model: Any, batch: Batch) -> list[_Event]:
         with hooked(hooks()), evaluating(model), torch.no_grad(), _watched(model, watch):
             model(**forward_inputs(model, batch, logits=False))
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        needs = (
+            "transformers cannot divide it among these processes: use device_map"
+            if shared()
+            else "headscope needs a decoder language model that reads input_ids and attention_mask"
+        )
         raise InputError(
-            f"{type(model).__name__} failed on a padded batch of a few tokens ({error}); headscope "
-            "needs a decoder language model that reads input_ids and attention_mask."
+            f"{type(model).__name__} failed on a padded batch of a few tokens ({error}); {needs}."
         ) from error
     return events
 

@@ -111,9 +111,11 @@ def whole_call(call: Call, mesh: Any) -> Call:
     """A call of an attention kernel with the heads of all processes."""
     sink = call.options.get("s_aux")
     options = call.options if sink is None else {**call.options, "s_aux": whole(sink, mesh, 0)}
-    tensors = {name: whole(getattr(call, name), mesh, 1) for name in ("query", "key", "value")}
+    query, key, value = (whole(part, mesh, 1) for part in (call.query, call.key, call.value))
     output = whole(call.output, mesh, 2)
-    return dataclasses.replace(call, **tensors, output=output, options=options)
+    return dataclasses.replace(
+        call, query=query, key=key, value=value, output=output, options=options
+    )
 
 
 def show_all_heads(projection: Any, mesh: Any) -> None:
