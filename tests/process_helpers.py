@@ -9,10 +9,13 @@ import importlib
 import json
 import multiprocessing
 import os
+import pickle
 import runpy
 import signal
+import socket
 import sys
 import tempfile
+import traceback
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
@@ -138,3 +141,34 @@ def _run(words: list[str], environment: dict[str, str], threads: int, said: str)
     sys.argv = words
     torch.set_num_threads(threads)
     runpy.run_path(words[0], run_name="__main__")
+
+
+def together(function: Callable[..., Any], *arguments: Any, processes: int = 2) -> list[Any]:
+    """What `function(*arguments)` gives in each of the processes that `torchrun` would start."""
+    with socket.socket() as free, tempfile.TemporaryDirectory() as folder:
+        free.bind(("127.0.0.1", 0))
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        free.close()
+        started = []
+        for rank in range(processes):
+            own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
+            given = ({**os.environ, **shared, **own}, Path(folder) / own["RANK"])
+            started.append(FORKS.Process(target=_as_one, args=(*given, function, arguments)))
+            started[-1].start()
+        for process in started:
+            process.join()
+        made = [pickle.loads((Path(folder) / str(at)).read_bytes()) for at in range(processes)]
+    assert not any(process.exitcode for process in started), "\n".join(map(str, made))
+    return made
+
+
+def _as_one(
+    environment: dict[str, str], kept: Path, function: Callable[..., Any], arguments: Any
+) -> None:
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    try:
+        kept.write_bytes(pickle.dumps(function(*arguments)))
+    except BaseException:
+        kept.write_bytes(pickle.dumps(traceback.format_exc()))
+        os._exit(1)  # the others wait for this one

@@ -87,6 +87,7 @@ WRONG: dict[str, tuple[tuple[str, ...], ...]] = {
     "device": (("nonsense",),),
     "device_map": (("auto", "--device", "cpu"),),
     "max_memory": (("cpu=lots",),),
+    "tp_plan": (("auto",), ("2",)),
     "quantise": (("3bit",),),
     "tokenizer": (("nowhere",),),
     "beside": (("unfinished",), ("nowhere",)),

@@ -64,9 +64,15 @@ CONFIGURATIONS: dict[str, Any] = {
         tie_word_embeddings=False,
     ),
     "Llama-3.1-70B": lambda: llama_3_1(8192, 28672, 80, 64),
+    "Llama-3.1-405B": lambda: llama_3_1(16384, 53248, 126, 128),
 }  # fmt: skip
 #: What their model cards say, in billions.
-CARDS = {"Llama-3.1-8B": 8.03, "Qwen3-30B-A3B": 30.5, "Llama-3.1-70B": 70.6}
+CARDS = {
+    "Llama-3.1-8B": 8.03,
+    "Qwen3-30B-A3B": 30.5,
+    "Llama-3.1-70B": 70.6,
+    "Llama-3.1-405B": 405.9,
+}
 COMMON = {
     "vocab_size": 512, "hidden_size": 64, "num_hidden_layers": 3, "max_position_embeddings": 128,
     "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0, "tie_word_embeddings": False,

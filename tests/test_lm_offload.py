@@ -11,22 +11,28 @@ import gc
 import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from shards import ROWS, values
 
+from fake_devices import PLACES, two_devices
+from fake_devices import spread as spread_over_two
 from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.lm import LanguageModel
 from headscope.lm.batching import Batch, collate
 from headscope.lm.checkpoints import digest_of_state
+from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.lens import lens
 from headscope.lm.loading import load
 from headscope.lm.losses import checkpointed, row_losses, token_losses
-from headscope.lm.prefix import can_share, record_prefix, replay_prefix
+from headscope.lm.patching import Patch, head_outputs, patched
+from headscope.lm.prefix import can_share, last_token, record_prefix, replay_prefix
 from headscope.lm.states import states
 from headscope.lm.weights import (
     computes_on_cpu,
@@ -36,7 +42,7 @@ from headscope.lm.weights import (
     stored_tensor,
 )
 from headscope.use.rating import rate_texts
-from lm_helpers import build, logits, sample_batch, saved
+from lm_helpers import build, logits, sample_batch, saved, tokenizer, wrapped
 
 pytest.importorskip("accelerate", reason="device maps need accelerate")
 
@@ -198,6 +204,45 @@ def test_the_command_line_finds_the_same_heads(command, tmp_path: Path) -> None:
     assert said.code == 2 and "is not DEVICE=SIZE" in said.err
     said = command(*asked, "--offload-folder", tmp_path, "--out", tmp_path / "x")
     assert said.code == 2 and "give a device_map" in said.err
+
+
+def everything(lm: LanguageModel) -> dict[str, Any]:
+    parts = torch.linspace(0.2, 1, lm.geometry.layers)
+    with feed_forward_gated(lm, parts):
+        silenced = np.concatenate(token_losses(lm, ROWS))
+    gates = gate_of(lm, 3)
+    last = last_token(lm, ROWS[0], gates)
+    with torch.no_grad(), head_outputs(lm) as outputs:
+        lm.forward(lm.collate(ROWS))
+    layers = torch.tensor([0, 1, -1])
+    patch = Patch(layers, torch.tensor([1, 2, 0]), outputs.values[torch.arange(3), layers, 1])
+    with torch.no_grad(), patched(lm, patch):
+        after = lm.forward(lm.collate(ROWS)).logits[:, -1]
+    found = states(lm, ROWS)
+    return values(lm) | {
+        "parts": silenced,
+        "last": last.logits.cpu().numpy(),
+        "layers": last.states.cpu().numpy(),
+        "patched": after.cpu().numpy(),
+        "states": found.after_attention.cpu().numpy(),
+        "lens": lens(lm, found.after_layer).tokens.cpu().numpy(),
+        "texts": [made.text for made in lm.generate(["abc", "hello you"], max_new_tokens=9)],
+    }
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2"])
+def test_layers_on_two_devices_give_the_numbers_of_one(name: str) -> None:
+    wanted = everything(wrapped(name, attn_implementation="eager"))
+    model = build(name, attn_implementation="eager")
+    with two_devices():
+        here, there = (torch.ones(2).to(place) for place in PLACES)
+        with pytest.raises(RuntimeError, match="met tensors on"):
+            here + there
+        lm = LanguageModel.wrap(spread_over_two(model), tokenizer())
+        assert {str(site.projection.weight.device) for site in lm.sites} == {*PLACES}
+        found = everything(lm)
+    for what, value in wanted.items():
+        assert np.array_equal(value, found[what]), what
 
 
 def test_memory_limits_are_read() -> None:

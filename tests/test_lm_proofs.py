@@ -151,17 +151,16 @@ def test_processes_that_load_at_once_check_once(tmp_path: Path) -> None:
     assert len({words[-1] for words in said}) == 1
 
 
-def test_layers_are_removed_in_rows_of_one_pass() -> None:
+@pytest.mark.parametrize("layers", [2, 100])
+def test_the_number_of_passes_does_not_grow_with_the_layers(layers: int) -> None:
     from small_models import build
 
     from lm_helpers import tokenizer
 
-    lm = LanguageModel.wrap(build("llama"), tokenizer(), check=False)
+    lm = LanguageModel.wrap(build("llama", layers=layers), tokenizer(), check=False)
     passes: list[int] = []
     lm.model.register_forward_hook(lambda *_: passes.append(1))
     with torch.no_grad():
-        noise = selfcheck.selfcheck(lm)
-    assert noise == Noise()
-    generated = 5  # four new tokens and a pass over the whole
-    # A plain pass and two more for the noise, ones, all removals, causality, padding.
-    assert len(passes) <= 3 + 1 + 1 + 1 + 1 + generated
+        assert selfcheck.selfcheck(lm) == Noise()
+    # Plain, ones, removals (of all heads where the first does little), two tokens, their text.
+    assert len(passes) <= 1 + 1 + 2 + 2 + 1

@@ -7,9 +7,11 @@ import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 pytest.importorskip("datatrove", reason="datatrove, the engine of workers, is not installed")
 
@@ -302,3 +304,11 @@ def test_units_of_items_that_are_apart_are_divided_together(tmp_path: Path) -> N
         assert asked[0] == [(part, name) for part in "pq" for name in "cba"]
         assert asked[1:] == [] or asked[1:] == [[("q", "a")]]
         assert run.read_part("q")["c"] == 0 and shares[0] == 0.0
+
+
+def test_a_model_on_several_devices_stays_where_it_is() -> None:
+    spread: Any = SimpleNamespace(
+        device=torch.device("meta"), quantised=None, model=SimpleNamespace(hf_device_map={})
+    )
+    with workers._set_aside(spread):  # such a model cannot be moved
+        pass

@@ -7,7 +7,8 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Annotated
 
 import typer
@@ -85,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("always", Caution)
             warnings.showwarning = output.caution
-            code = command.main(arguments, prog_name="headscope", standalone_mode=False)
+            with _unsaid(arguments):
+                code = command.main(arguments, prog_name="headscope", standalone_mode=False)
     except InputError as error:
         output.fail(str(error))
         return error.exit_code
@@ -118,6 +120,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return InputError.exit_code
     return _interrupted() if code == INTERRUPTED else int(code or 0)
+
+
+@contextmanager
+def _unsaid(arguments: Sequence[str]) -> Iterator[None]:
+    """Of the processes that share a model only the first says anything, but for errors."""
+    divided = any(argument.startswith("--tp-plan") for argument in arguments)
+    if not divided or os.environ.get("RANK", "0") == "0":
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
 
 
 def _interrupted() -> int:

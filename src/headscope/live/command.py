@@ -73,6 +73,7 @@ class Explore(Settings):
 
 def explore(config: Explore) -> str:
     """Serve the page until Ctrl-C; `MissingExtra` without the extra `live`."""
+    config.model.whole_for("explore")
     need("starlette", "the explorer", "live")
     need("uvicorn", "the explorer", "live")
     from headscope.live.ending import ending

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from headscope.errors import InputError, first_line, out_of_memory
+from headscope.lm.shards import shared
 
 T = TypeVar("T")
 
@@ -210,10 +211,18 @@ def release_memory() -> None:
 
 @contextlib.contextmanager
 def memory_errors() -> Iterator[None]:
-    """Raise `torch.OutOfMemoryError` whatever want of memory is raised as inside."""
+    """Raise `torch.OutOfMemoryError` whatever want of memory is raised as inside.
+
+    `InputError` where processes share a model: others would wait for one that tries again.
+    """
     try:
         yield
     except (MemoryError, RuntimeError) as error:
+        if out_of_memory(error) and shared():
+            raise InputError(
+                "memory does not suffice in one of the processes that share the model; give a "
+                "smaller --batch-tokens, or more processes"
+            ) from error
         if isinstance(error, torch.OutOfMemoryError) or not out_of_memory(error):
             raise
         raise torch.OutOfMemoryError(first_line(error)) from error

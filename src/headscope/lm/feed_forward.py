@@ -251,13 +251,13 @@ def _writes_all(layer: _Layer, names: Sequence[str]) -> bool:
     1 to 2 the output changes by the same amount, which is not zero.
     """
     modules = [layer.module.get_submodule(name) for name in names]
-    entered = layer.entered
     try:
         none, once, twice = (
             layer.run([(module, factor) for module in modules]) for factor in (0.0, 1.0, 2.0)
         )
     except (TypeError, AttributeError, RuntimeError, IndexError, ValueError):
         return False  # a module whose output is no tensor that can be multiplied
+    entered = layer.entered.to(none.device)  # it came from the device of the layer below
     if none.shape != entered.shape or once.shape != entered.shape:
         return False
     tolerance = 2e-2 if entered.dtype in (torch.float16, torch.bfloat16) else 1e-5

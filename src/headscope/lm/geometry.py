@@ -25,6 +25,7 @@ from headscope.lm.batching import Batch
 from headscope.lm.hooks import hooked, kernel_name, text_config
 from headscope.lm.inputs import evaluating, forward_inputs, probe_batch, probe_pass
 from headscope.lm.interpose import Call, observing
+from headscope.lm.shards import mesh_of, shared, show_all_heads
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -45,6 +46,7 @@ class AttentionSite:
         projection: W_O itself; its input holds the heads' outputs ``A V`` side by side.
         heads: number of query heads H.
         head_width: channels of one head in the input of W_O.
+        mesh: the processes that share the heads (see `headscope.lm.shards`), or None.
     """
 
     layer: int
@@ -54,6 +56,7 @@ class AttentionSite:
     projection: nn.Module
     heads: int
     head_width: int
+    mesh: Any = None
 
 
 def is_linear(module: nn.Module) -> bool:
@@ -165,9 +168,13 @@ def _watch_forward(model: Any, batch: Batch) -> list[_Event]:
         with hooked(hooks()), evaluating(model), torch.no_grad(), _watched(model, watch):
             model(**forward_inputs(model, batch, logits=False))
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
+        needs = (
+            "transformers cannot divide it among these processes: use device_map"
+            if shared()
+            else "headscope needs a decoder language model that reads input_ids and attention_mask"
+        )
         raise InputError(
-            f"{type(model).__name__} failed on a padded batch of a few tokens ({error}); headscope "
-            "needs a decoder language model that reads input_ids and attention_mask."
+            f"{type(model).__name__} failed on a padded batch of a few tokens ({error}); {needs}."
         ) from error
     return events
 
@@ -281,8 +288,12 @@ def _site(
             f"{event.heads * event.width}, so single heads cannot be told apart there; this "
             "attention mixes heads before its projection or an adapter hides it (merge adapters)."
         )
+    heads, mesh = event.heads, mesh_of(modules[name], width)
+    if mesh is not None:
+        show_all_heads(modules[name], mesh)
+        heads *= mesh.size()
     return AttentionSite(
-        layer, event.module, attention, name, modules[name], event.heads, head_width
+        layer, event.module, attention, name, modules[name], heads, head_width, mesh
     )
 
 
@@ -322,7 +333,8 @@ def key_value_heads(lm: LanguageModel) -> tuple[int, ...]:
 
     def look(module: nn.Module, call: Call) -> None:
         if isinstance(call.key, torch.Tensor) and call.key.dim() == 4:
-            counts[sites[module].layer] = int(call.key.shape[1])
+            mesh = sites[module].mesh
+            counts[sites[module].layer] = int(call.key.shape[1]) * (mesh.size() if mesh else 1)
 
     with observing(list(sites), look):
         probe_pass(lm)

@@ -43,6 +43,7 @@ from headscope.lm.hollow import hollow_model, loader_of, without_products
 from headscope.lm.hooks import kernel_name
 from headscope.lm.model import LanguageModel
 from headscope.lm.proofs import Check, proven
+from headscope.lm.shards import begin
 from headscope.lm.weights import computes_on_cpu, keep_gradients, quantisation
 from headscope.progress import by_size
 
@@ -65,6 +66,7 @@ def load(
     device_map: str | Mapping[str, Any] | None = None,
     check: Check | bool = "once",
     *,
+    tp_plan: Literal["auto"] | None = None,
     max_memory: Mapping[int | str, int | str] | None = None,
     offload_folder: str | os.PathLike[str] | None = None,
     quantise: str | None = None,
@@ -84,6 +86,7 @@ def load(
     device_map: str | Mapping[str, Any] | None = None,
     check: Check | bool = "once",
     *,
+    tp_plan: Literal["auto"] | None = None,
     max_memory: Mapping[int | str, int | str] | None = None,
     offload_folder: str | os.PathLike[str] | None = None,
     quantise: str | None = None,
@@ -112,6 +115,9 @@ def load(
         device_map: placement over several devices as ``transformers`` knows it, instead of
             ``device`` (needs ``accelerate``). ``auto`` fills GPUs, then memory, and leaves the rest
             in files, from which each layer is read in every forward pass.
+        tp_plan: ``auto`` divides every layer's heads among the processes that ``torchrun`` started,
+            each of which calls this, on its own GPU (or on the CPU), as ``transformers`` does; for
+            ordinary checkpoints. Every process has the numbers of the whole.
         check: when the self-check is run: ``once`` a model as it is loaded here (its verdict is
             kept in the cache of the Hugging Face client), ``always`` (True), or ``never`` (False).
         max_memory: with a ``device_map``: weights that each device takes at most, such as ``{0:
@@ -125,7 +131,7 @@ def load(
             the model itself; of a loaded model the tokenizer itself.
     """
     if not isinstance(name, str | os.PathLike):
-        chosen = (device, device_map, max_memory, offload_folder, quantise)
+        chosen = (device, device_map, tp_plan, max_memory, offload_folder, quantise)
         if dtype != "auto" or any(own is not None for own in chosen):
             raise InputError(
                 "A model that is loaded already stays as it is; leave device, dtype and the like "
@@ -140,7 +146,7 @@ def load(
             _check_fits(own, None, name, called)
         return LanguageModel.wrap(name, own, called or "model", check=check not in (False, "never"))
     way = way_of(
-        str(name), revision, device, dtype, device_map, max_memory=max_memory,
+        str(name), revision, device, dtype, device_map, tp_plan=tp_plan, max_memory=max_memory,
         offload_folder=offload_folder, quantise=quantise, tokenizer=tokenizer,
     )  # fmt: skip
     folder, config, reading, target, settings = (
@@ -149,7 +155,8 @@ def load(
 
     def prepare(attention: str | None) -> LanguageModel:
         model = _model(folder, config, str(name), settings, offload_folder, attention)
-        if settings["device_map"] is None and next(model.parameters()).device != target:
+        placed = settings["device_map"] is not None or tp_plan is not None
+        if not placed and next(model.parameters()).device != target:
             model.to(target)
         keep_gradients(model)
         model.requires_grad_(False)
@@ -214,6 +221,7 @@ def way_of(
     dtype: str = "auto",
     device_map: str | Mapping[str, Any] | None = None,
     *,
+    tp_plan: Literal["auto"] | None = None,
     max_memory: Mapping[int | str, int | str] | None = None,
     offload_folder: str | os.PathLike[str] | None = None,
     quantise: str | None = None,
@@ -226,6 +234,14 @@ def way_of(
     generation = read_generation_config(folder, name)
     check_weights(folder, name)
     target = place_of(device, device_map)
+    carried = getattr(config, "quantization_config", None)
+    if tp_plan is not None:
+        if device or device_map or quantise or carried or is_gguf(folder):
+            raise InputError(
+                "A tp_plan divides an ordinary checkpoint over the devices of its processes; leave "
+                "device, device_map and quantise out, and give no GGUF file."
+            )
+        target = begin(config, name)
     if device_map is None and (max_memory is not None or offload_folder is not None):
         raise InputError(
             "max_memory and offload_folder say how a model is spread over devices; give a "
@@ -237,7 +253,10 @@ def way_of(
     settings: dict[str, Any] = {"dtype": wanted, "device_map": device_map}
     if max_memory is not None:
         settings["max_memory"] = dict(max_memory)
-    carried = getattr(config, "quantization_config", None)
+    if tp_plan is not None:
+        from transformers.distributed.configuration_utils import DistributedConfig
+
+        settings["distributed_config"] = DistributedConfig(tp_plan=tp_plan)
     if quantise is not None:
         if is_gguf(folder):
             raise InputError(

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
@@ -24,6 +25,7 @@ from huggingface_hub import cached_assets_path
 
 from headscope.lm.hooks import kernel_name
 from headscope.lm.selfcheck import Noise, Proof, checked
+from headscope.lm.shards import all_true, shared
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -45,14 +47,15 @@ def proven(lm: LanguageModel, check: Check, settings: Mapping[str, Any]) -> Proo
     place = _place(lm, settings)
     if place is None:  # no cache can be written to
         return checked(lm)
-    with FileLock(place.with_suffix(".lock")):
-        if check == "once" and place.exists():
+    # Processes that share a model check it together, and cannot wait for each other here.
+    with nullcontext() if shared() else FileLock(place.with_suffix(".lock")):
+        if check == "once" and all_true(place.exists()):
             # A file that something else has damaged counts as none.
             with suppress(ValueError, TypeError):
                 noise, proved = json.loads(place.read_text("utf-8"))
                 return Proof(Noise(**noise), str(proved))
         proof = checked(lm)
-        unfinished = place.with_suffix(".part")
+        unfinished = place.with_suffix(f".{os.getpid()}.part")
         unfinished.write_text(json.dumps((asdict(proof.noise), proof.proved)), "utf-8")
         unfinished.replace(place)
     return proof

@@ -22,6 +22,7 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
+from headscope.lm import shards
 from headscope.lm.attention.plans import Mask, is_additive_bias
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.gates import checked_gate
@@ -58,7 +59,8 @@ def _scaled(lm: LanguageModel, values: torch.Tensor) -> Iterator[None]:
     def change(module: nn.Module, query: torch.Tensor) -> torch.Tensor:
         site = sites[module]
         own = there[..., site.layer, : site.heads].to(query.device, query.dtype)
-        if query.shape[1] != site.heads:
+        own = own if site.mesh is None else shards.own(own, site.mesh, -1)
+        if query.shape[1] != own.shape[-1]:
             raise InputError(
                 f"Layer {site.layer} gave its attention function {query.shape[1]} heads where it "
                 f"has {site.heads}; query gates cannot be used with this model."

@@ -21,7 +21,7 @@ import torch
 from transformers.utils import logging
 
 from headscope.errors import InputError, out_of_memory
-from headscope.lm.batching import Batch, collate
+from headscope.lm.batching import Batch
 from headscope.lm.gates import gated
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.hooks import hooked
@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 #: What the bar of the longest part is called.
 CHECKING = "Checking heads"
-#: Plain passes whose noise is measured, and how many more before a model is refused.
+#: Plain passes by which noise is measured where two passes differ, and more before a refusal.
 _PASSES, _MORE_PASSES = 3, 8
-#: Layers whose first heads are removed in one pass, in a row each.
-_ROWS = 32
+#: Layers whose heads are removed in one pass, in a row each: all that a model has, since the
+#: weights of one that waits in memory or on disk are read anew for every pass.
+_ROWS = 128
 #: Noise, as `Noise.typical`, beyond which nothing can be measured; padding may do as much in bf16.
 _MOST_NOISE = 0.25
 
@@ -100,8 +101,7 @@ def _half(x: torch.Tensor) -> bool:
 
 
 def selfcheck(lm: LanguageModel) -> Noise:
-    """How far plain passes lie apart, after the laws have held on a left-padded batch of two short
-    rows.
+    """How far plain passes lie apart, after the laws have held on short rows, padded on the left.
 
     1. Every output projection runs exactly once in a forward pass. 2. A gate of ones, really
     multiplied in, changes no bit of the logits. 3. The contributions of single heads, and the bias,
@@ -133,12 +133,16 @@ class _Check:
     """The batch of one check, and what a plain pass makes of it."""
 
     def __init__(self, lm: LanguageModel) -> None:
-        self.lm = lm
+        self.lm, self.noise = lm, Noise()
         self.batch = probe_batch(lm.model, lm.tokenizer_or_none)
+        # Below it the first row once more with another last token: an ordinary one.
+        rows, mask = self.batch.input_ids, self.batch.attention_mask
+        changed = torch.cat([rows[:1, :-1], rows[1:, -1:]], dim=1)
+        self.three = Batch.of(torch.cat([rows, changed]), torch.cat([mask, mask[:1]]))
         self.calls: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
         with hooked(self._record(site) for site in lm.sites):
-            self.plain = self.logits(self.batch)
-        self.real = self.batch.attention_mask.bool().to(self.plain.device)
+            self.plain = self.logits(self.three)
+        self.real = self.three.attention_mask.bool().to(self.plain.device)
 
     def _record(self, site: AttentionSite) -> Any:
         """Keep what enters and leaves an output projection, call by call."""
@@ -171,7 +175,7 @@ class _Check:
                     f": {site.projection_name!r} ran {calls} times in one forward pass instead of "
                     "once"
                 )
-        noise = self.identity()
+        self.identity()
         # Half precision, or rounded inputs: LLM.int8() even chooses the channels that it does not
         # round by looking at the whole batch, so tokens do move each other.
         rough = _half(self.plain)
@@ -181,40 +185,48 @@ class _Check:
             rough = rough or rounds
             writing += [site] if writes else []
         parts = [writing[at : at + _ROWS] for at in range(0, len(writing), _ROWS)]
-        for part in logging.tqdm(parts, desc=CHECKING, leave=False):
-            for site in self.unmoved(part, noise.allowed(5e-2 if rough else 1e-4)):
-                self.removal(site, noise)
-        self.causal(noise.allowed(0.1 if rough else 1e-3))
-        self.padding(noise.allowed(0.25 if rough else 1e-2))
-        self.cache(noise.allowed(0.25 if rough else 1e-2))
-        return noise
+        for part in logging.tqdm(parts or [[]], desc=CHECKING, leave=False):
+            left = self.unmoved(part, 1, 0.0, rough)
+            # In a noisy model the part of a layer may be less than the noise: then ten times that.
+            for value in (0.0, -9.0):
+                left = self.unmoved(left, None, value, rough) if left else left
+            for site in left:
+                self.removal(site)
+        self.causal(0.1 if rough else 1e-3)
+        self.cache(0.25 if rough else 1e-2)
+        return self.noise
 
-    def identity(self) -> Noise:
-        """Law 2, beside the noise of plain passes."""
-
-        def more(count: int) -> list[torch.Tensor]:
-            return [self.logits(self.batch)[self.real] for _ in range(count)]
-
-        passes = [self.plain[self.real], *more(_PASSES - 1)]
-        noise = Noise.of(passes)
-        if noise.typical > _MOST_NOISE:
+    def measure(self, count: int) -> None:
+        """Measure the noise of so many passes."""
+        more = (self.logits(self.three)[self.real] for _ in range(count - 1))
+        self.noise = Noise.of([self.plain[self.real], *more])
+        if self.noise.typical > _MOST_NOISE:
             raise self.failed(
                 " is not deterministic: passes over the same tokens differ by "
-                f"{noise.typical:.3g} standard deviations of the logits"
+                f"{self.noise.typical:.3g} standard deviations of the logits"
             )
-        ones = torch.ones(self.lm.geometry.shape)
+
+    def beyond(self, moved: float, tolerance: float) -> bool:
+        """Whether a change is more than is allowed, and than noise that was not seen before."""
+        if moved > self.noise.allowed(tolerance):
+            self.measure(_MORE_PASSES)
+        return moved > self.noise.allowed(tolerance)
+
+    def identity(self) -> None:
+        """Law 2. Where a gate of ones gives the very bits, passes do not differ either."""
+        plain, ones = self.plain[self.real], torch.ones(self.lm.geometry.shape)
         with gated(self.lm, ones, skip_identity=False):
-            same = self.logits(self.batch)[self.real]
-        if not noise.explains(passes[0], same):
-            # Noise that comes seldom may have missed the first passes and met this one.
-            noise = Noise.of(passes + more(_MORE_PASSES))
-        if not noise.explains(passes[0], same):
+            same = self.logits(self.three)[self.real]
+        for passes in (_PASSES, _PASSES + _MORE_PASSES):
+            if self.noise.explains(plain, same):
+                return
+            self.measure(passes)
+        if not self.noise.explains(plain, same):
             raise self.failed(
                 ": a gate of ones changes the logits by up to "
-                f"{float((passes[0] - same).abs().max()):.3g}, more than repeated passes do, so "
+                f"{float((plain - same).abs().max()):.3g}, more than repeated passes do, so "
                 "its heads are not where they seem"
             )
-        return noise
 
     def sum(self, site: AttentionSite) -> tuple[bool, bool]:
         """Law 3 on the last tokens: whether any head writes anything, and whether the projection
@@ -223,9 +235,10 @@ class _Check:
         masks = torch.eye(site.heads, dtype=x.dtype, device=x.device)
         masks = masks.repeat_interleave(site.head_width, dim=1)
         alone = x.unsqueeze(0) * masks.unsqueeze(1)
-        bias = site.projection(torch.zeros_like(x)).float()
-        parts = site.projection(alone.reshape(-1, 1, x.shape[-1])).float().squeeze(1)
-        parts = parts.reshape(site.heads, *output.shape) - bias
+        # In one call, for which weights that wait elsewhere are read: nothing, and each head alone.
+        together = torch.cat([torch.zeros_like(x), alone.flatten(0, 1)]).unsqueeze(1)
+        bias, *parts_and_bias = site.projection(together).float().squeeze(1).split(len(x))
+        parts = torch.stack(parts_and_bias) - bias
         error = (parts.sum(dim=0) + bias - output.float()).abs()
         scale = float(parts.abs().sum(dim=0).max()) + float(bias.abs().max())
         writes = bool((parts != 0).any())
@@ -241,67 +254,64 @@ class _Check:
             f"{site.projection_name!r} (off by {float(error.max()):.3g} of {scale:.3g})"
         )
 
-    def unmoved(self, sites: Sequence[AttentionSite], least: float) -> list[AttentionSite]:
-        """Law 4 in one pass, a row a layer: the layers whose removal moved their row by less than
-        `least`, which is far above what rows of one batch differ by, or than rows without a gate.
+    def unmoved(
+        self, sites: Sequence[AttentionSite], heads: int | None, value: float, rough: bool
+    ) -> list[AttentionSite]:
+        """Law 4 in one pass, a row a layer: the layers that moved their row by too little when the
+        first heads (None: all) had a gate of this value.
+
+        That is far more than rows of one batch differ by, or than rows without a gate. Those are
+        the padded row without its padding: law 5, second half.
         """
-        rows = len(sites) + 2  # the first and the last without a gate
+        rows, padding = len(sites) + 2, self.batch.padding[1]  # the first and last have no gate
         gate = torch.ones(rows, *self.lm.geometry.shape)
         for row, site in enumerate(sites, 1):
-            gate[row, site.layer, 0] = 0.0
-        tokens = self.batch.input_ids[:1].repeat(rows, 1)
+            gate[row, site.layer, :heads] = value
+        tokens = self.batch.input_ids[1:, padding:].repeat(rows, 1)
         with gated(self.lm, gate):
             plain, *removed, again = self.logits(Batch.of(tokens, torch.ones_like(tokens)))
+        moved = typical_change(plain, self.plain[1, padding:])
+        if self.beyond(moved, 0.25 if rough else 1e-2):
+            raise self.failed(
+                f": padding on the left changes the logits of a row (by {moved:.3g} standard "
+                "deviations), so batches would be wrong"
+            )
+        least = self.noise.allowed(5e-2 if rough else 1e-4)
         least = max(least, _SLACK * typical_change(plain, again))
         changes = (typical_change(plain, row) for row in removed)
         return [site for site, change in zip(sites, changes, strict=True) if not change > least]
 
-    def removal(self, site: AttentionSite, noise: Noise) -> None:
+    def removal(self, site: AttentionSite) -> None:
         """Law 4 for a layer by itself, in whole passes."""
-        # In a noisy model the part of one layer may be less than the noise: then ten times that.
         for heads, value in ((1, 0.0), (site.heads, 0.0), (site.heads, -9.0)):
             gate = torch.ones(self.lm.geometry.shape)
             gate[site.layer, :heads] = value
             with gated(self.lm, gate):
-                if not noise.explains(self.plain[self.real], self.logits(self.batch)[self.real]):
-                    return
+                gone = self.logits(self.three)[self.real]
+            if not self.noise.explains(self.plain[self.real], gone):
+                return
         raise self.failed(
             f": removing all heads of layer {site.layer} changes no logit, although they write "
             f"something, so {site.projection_name!r} is not their way out"
         )
 
-    def causal(self, allowed: float) -> None:
+    def causal(self, tolerance: float) -> None:
         """Law 5, first half."""
-        changed = self.batch.input_ids.clone()
-        # The other row's last token: an ordinary one, and not the row's own.
-        changed[:, -1] = self.batch.input_ids.flip(0)[:, -1]
-        other = self.logits(dataclasses.replace(self.batch, input_ids=changed))
-        moved = typical_change(self.plain[0, :-1], other[0, :-1])
-        if moved > allowed:
+        moved = typical_change(self.plain[0, :-1], self.plain[2, :-1])
+        if self.beyond(moved, tolerance):
             raise InputError(
                 f"{type(self.lm.model).__name__}: changing the last token changes earlier logits "
                 f"(by {moved:.3g} standard deviations), so this is not a causal decoder; headscope "
                 "needs a decoder language model, not an encoder or a prefix model."
             )
 
-    def padding(self, allowed: float) -> None:
-        """Law 5, second half."""
-        padding = self.batch.padding[1]
-        alone = collate([self.batch.input_ids[1, padding:].tolist()], pad_id=0)
-        moved = typical_change(self.logits(alone)[0], self.plain[1, padding:])
-        if moved > allowed:
-            raise self.failed(
-                f": padding on the left changes the logits of a row (by {moved:.3g} standard "
-                "deviations), so batches would be wrong"
-            )
-
-    def cache(self, allowed: float) -> None:
+    def cache(self, tolerance: float) -> None:
         """Law 6 on the padded row; models that cannot generate say so when they are asked to."""
         try:
             made = generated(
                 self.lm,
                 self.batch,
-                max_new_tokens=4,
+                max_new_tokens=2,  # the second one by way of the cache
                 do_sample=False,
                 pad_token_id=0,
                 output_logits=True,
@@ -313,11 +323,10 @@ class _Check:
             return
         new = made.sequences[:, self.batch.input_ids.shape[1] :]
         mask = torch.cat([self.batch.attention_mask.to(new), torch.ones_like(new)], dim=1)
-        whole = Batch.of(made.sequences, mask)
-        steps = torch.stack([step[1] for step in made.logits])
-        there_again = self.logits(whole)[1, -len(steps) - 1 : -1].to(steps.device)
-        moved = typical_change(there_again, steps)
-        if moved > allowed:
+        step = made.logits[-1][1:]
+        there_again = self.logits(Batch.of(made.sequences, mask))[1, -2:-1].to(step.device)
+        moved = typical_change(there_again, step)
+        if self.beyond(moved, tolerance):
             raise self.failed(
                 f": its own cache changes the logits of a padded row (by {moved:.3g} standard "
                 "deviations from one pass over the whole text), so what it generates in batches "

@@ -278,5 +278,5 @@ def _watch_layer(seen: _Seen, layer: nn.Module, site: AttentionSite | None) -> I
 
 
 def _copy(value: torch.Tensor | None) -> torch.Tensor | None:
-    # Some layers add to the residual stream in place.
-    return None if value is None else value.detach().clone()
+    # Some layers add to the residual stream in place; neighbours may lie on several devices.
+    return None if value is None else value.detach().cpu().clone()

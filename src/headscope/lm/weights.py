@@ -77,10 +77,14 @@ def _hooks(module: nn.Module) -> Sequence[Any]:
 
 
 def stored_tensor(model: nn.Module, name: str, value: torch.Tensor) -> torch.Tensor:
-    """The data of one entry of a state dict; read from where it waits if it is a placeholder.
+    """The data of one entry of a state dict; read from where it waits if it is a placeholder, and
+    gathered from all processes that share it.
 
     Raises `InputError` if it is a placeholder for nothing.
     """
+    if hasattr(value, "full_tensor"):
+        shared: Any = value
+        return shared.full_tensor()  # type: ignore[no-any-return]
     if value.device.type != "meta":
         return value
     parts = name.split(".")
@@ -290,6 +294,11 @@ def changeable_weights(sites: Sequence[AttentionSite]) -> Iterator[dict[int, tor
     from transformers.pytorch_utils import Conv1D
 
     weights: dict[int, torch.Tensor] = {}
+    if any(site.mesh is not None for site in sites):
+        raise InputError(
+            "The weights of a model that is divided among processes cannot be changed; leave "
+            "tp_plan out."
+        )
     with contextlib.ExitStack() as stack:
         for site in sites:
             projection: Any = site.projection

@@ -186,6 +186,7 @@ def _reported(
 
     InputError for flags that no plan can be made of, before a folder is bound to them.
     """
+    config.model.whole_for("reproduce")
     with kept_model():
         lm = config.model.load_for()
         setting = _setting(config, lm.geometry, lm.digest, NOWHERE)

@@ -5,13 +5,25 @@ its inputs and the version of headscope. Its completion marker is written last.
 """
 
 from headscope.runs.codec import Record, Result, decode, encode, entry
-from headscope.runs.folder import Elsewhere, Kept, Run, Share, begins, open_run, sharing, whole
+from headscope.runs.folder import (
+    Elsewhere,
+    Group,
+    Kept,
+    Run,
+    Share,
+    begins,
+    open_run,
+    sharing,
+    whole,
+    working_in,
+)
 from headscope.runs.plain import dump_json, file_digest, folder_digest, plain
 from headscope.runs.protocol import carry_out, carry_out_again
 from headscope.runs.signature import Signature, collect_provenance, configuration
 
 __all__ = [
     "Elsewhere",
+    "Group",
     "Kept",
     "Record",
     "Result",
@@ -33,4 +45,5 @@ __all__ = [
     "plain",
     "sharing",
     "whole",
+    "working_in",
 ]

@@ -5,6 +5,7 @@ Partial results survive that the process is killed at any moment.
 
 from __future__ import annotations
 
+import atexit
 import errno
 import json
 import logging
@@ -15,9 +16,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import cache
 from glob import escape
 from os import PathLike
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote, unquote
@@ -76,6 +79,43 @@ def sharing(folder: Path, share: Share) -> Iterator[None]:
         yield
     finally:
         _SHARE.reset(before)
+
+
+class Group(NamedTuple):
+    """Processes that carry out one command together: whether this is the first of them, and what
+    waits for all of them."""
+
+    first: bool
+    wait: Callable[[], object]
+
+
+#: The processes that this one works with; the first alone writes into run folders.
+_GROUP: list[Group] = []
+
+
+def working_in(group: Group) -> None:
+    """Let this process work in a group from now on: others than the first keep copies of runs."""
+    _GROUP[:] = [group]
+
+
+@cache
+def _copies() -> Path:
+    folder = TemporaryDirectory(prefix="headscope-runs-")
+    atexit.register(folder.cleanup)
+    return Path(folder.name).resolve()
+
+
+def _own(folder: Path) -> Path:
+    """Where this process keeps the run of a folder, once all of its group are here: as it is then,
+    so that all of them find the same units done."""
+    for group in _GROUP:
+        place = folder.resolve()
+        if not group.first and not place.is_relative_to(_copies()):
+            folder = _copies() / place.relative_to(place.anchor)
+            if place.is_dir() and not folder.exists():
+                shutil.copytree(place, folder, ignore=shutil.ignore_patterns(LOCK, ".tmp-*"))
+        group.wait()
+    return folder
 
 
 #: Where `whole` keeps what is begun inside it; None outside.
@@ -390,6 +430,7 @@ def open_run(
             )
         return Run(folder, key, read_object(folder / PROVENANCE), share=shared[1])
     _check_folder(folder, key)
+    folder = _own(folder)
     if (folder / DONE).exists():
         return Run(folder, key, read_object(folder / PROVENANCE))
     if new := not folder.exists():

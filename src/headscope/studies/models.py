@@ -56,6 +56,13 @@ class ModelChoice(Settings):
     device_map: Annotated[str | None, Option("Placement over several devices, such as auto.")] = (
         field(default=None, metadata=UNSIGNED)
     )
+    tp_plan: Annotated[
+        Literal["auto"] | None,
+        Option(
+            "auto: divide every layer's heads among the processes that torchrun started, each on "
+            "its GPU."
+        ),
+    ] = field(default=None, metadata=UNSIGNED)
     max_memory: Annotated[
         tuple[str, ...],
         Option(
@@ -121,7 +128,23 @@ class ModelChoice(Settings):
             raise ModelError(str(error)) from error
         if kept is not None:
             kept[self] = lm
+        self._work_together()
         return lm
+
+    def _work_together(self) -> None:
+        if self.tp_plan is not None:
+            from headscope.lm.shards import all_true, first
+            from headscope.runs import Group, working_in
+
+            working_in(Group(first(), lambda: all_true(True)))
+
+    def whole_for(self, command: str) -> None:
+        """`InputError` if the model is divided among processes, which the command cannot use."""
+        if self.tp_plan is not None:
+            raise InputError(
+                f"{command} needs the whole model in one process; leave --tp-plan out and take "
+                "--device-map auto"
+            )
 
     def load_for(self, execution: Execution | None = None) -> LanguageModel:
         """The model of a run, whose weights are read when they are first needed.
@@ -143,6 +166,7 @@ class ModelChoice(Settings):
             except InputError as error:
                 raise ModelError(str(error)) from error
             if lm is not None:
+                self._work_together()
                 return lm if self.system is None else lm.with_system(self._system)
         return self.load()
 
@@ -162,6 +186,7 @@ class ModelChoice(Settings):
         execution.check()
         if not execution.elsewhere:
             return
+        self.whole_for("a command with workers")
         need("datatrove", "work in several processes", "corpus")
         given = _GIVEN.get()
         if given is not None and self._plain == given[0] and given[1].folder is None:

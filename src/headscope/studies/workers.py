@@ -114,7 +114,8 @@ def divided(
 @contextmanager
 def _set_aside(lm: LanguageModel) -> Iterator[None]:
     """Leave the GPU to workers inside the block: two copies of a model may not fit into it."""
-    if lm.device.type == "cpu" or lm.quantised or not getattr(lm, "loaded", True):
+    loaded = getattr(lm, "loaded", True)
+    if not loaded or lm.device.type == "cpu" or lm.quantised or hasattr(lm.model, "hf_device_map"):
         yield
         return
     import torch

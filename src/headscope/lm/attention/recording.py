@@ -22,6 +22,7 @@ from headscope.lm.geometry import AttentionSite
 from headscope.lm.hooks import ended_early, hooked, kernel_name, once_a_model
 from headscope.lm.inputs import probe_pass
 from headscope.lm.interpose import Call, observing
+from headscope.lm.shards import whole, whole_call
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -153,6 +154,12 @@ class Pass(abc.ABC):
         with torch.no_grad():
             if not plans.rows.height:
                 found = self.of_no_rows(site, like)
+            elif isinstance(seen, Call) and site.mesh is not None:
+                # Of shared heads peaks are small, and taken where the heads are.
+                call = whole_call(seen, site.mesh) if self.exact else seen
+                found = self.of_call(site, call, plans)
+                if not self.exact:
+                    found = tuple(whole(part, site.mesh, 1) for part in found)
             elif isinstance(seen, Call):
                 found = self.of_call(site, seen, plans)
             else:

@@ -208,8 +208,8 @@ class Costs(Settings):
     models: Annotated[
         tuple[str, ...],
         Option(
-            "Known shapes (Llama-3.1-8B, Qwen3-30B-A3B, Llama-3.1-70B; without any all three), "
-            "pocket, folders, GGUF files, or Hub ids; only their configuration is read.",
+            "Known shapes (Llama-3.1-8B, Qwen3-30B-A3B, Llama-3.1-70B, Llama-3.1-405B; without any "
+            "all four), pocket, folders, GGUF files, or Hub ids; only their configuration is read.",
             metavar="MODEL...",
             argument=True,
         ),
@@ -277,7 +277,7 @@ def _show(result: CostsResult, run: Path) -> Shown:
     machine = result.machine
     assumed = machine.measured is None
     finding = [_together(model, assumed) for model in result.models]
-    tables = [_table(model, assumed) for model in result.models]
+    tables = [_table(model, machine) for model in result.models]
     return Shown(
         "What experiments cost",
         "How many tokens, operations, bytes and hours do experiments of the papers' size take?",
@@ -318,18 +318,19 @@ def _together(model: ModelCosts, assumed: bool) -> str:
     )
 
 
-def _fit(model: ModelCosts) -> str:
+def _fit(model: ModelCosts, machine: Machine) -> str:
     """How many machines hold the model."""
     many, eight = max(e.cost.devices for e in model.experiments), model.shape.shape.quantised(8)
+    fewer = eight.devices(machine.memory, eight.all_weights)
     words = (
-        f"{many} of these machines hold it, one working at a time, or one with weights in 8 bits "
-        f"({eight.all_weights / 1e9:.0f} GB)"
+        f"{many} of these machines hold it, one working at a time; with weights in 8 bits "
+        f"({eight.all_weights / 1e9:.0f} GB) {fewer}"
     )
     return words if many > 1 else ""
 
 
-def _table(model: ModelCosts, assumed: bool) -> Table:
-    shape = model.shape.shape
+def _table(model: ModelCosts, machine: Machine) -> Table:
+    shape, assumed = model.shape.shape, machine.measured is None
     rows = [
         (costed.name, _short(costed.cost.tokens), f"{costed.cost.operations / 1e15:,.4g}",
          f"{costed.cost.memory / 1e9:.3g}", str(costed.cost.devices), _hours(costed.cost, assumed))
@@ -340,7 +341,7 @@ def _table(model: ModelCosts, assumed: bool) -> Table:
         f"{shape.all_weights / 1e9:.3g} GB of weights",
         ("tokens", "PFLOP", "GB", "fit on", "hours"),
         tuple(Row(name, tuple(map(Cell, cells))) for name, *cells in rows),
-        note=_fit(model),
+        note=_fit(model, machine),
     )
 
 

@@ -217,6 +217,7 @@ PUBLISHED = {
             query_norm=True,
         ),
         _llama("Llama-3.1-70B", 80, 8192, 64, 28672),
+        _llama("Llama-3.1-405B", 126, 16384, 128, 53248),
     )
 }
 

@@ -188,6 +188,7 @@ def use_export(
         raise InputError(
             f"{name}: --dequantise is for writing quantised weights as a checkpoint; leave it out"
         )
+    config.model.whole_for("use export")
     place_of(config.model.device, config.model.device_map)
     reading = tokenizer_of(folder, name, config.model.tokenizer)
     hollow = hollow_model(name, folder, settings, reading, commit)

@@ -141,6 +141,7 @@ def use_rate(
         steps_of(progress, "reading the corpus once"),
         None if out is None else remembered(Path(out) / SURVEY),
     )
+    config.model.whole_for("use rate")
     lm = config.model.load_for()
     heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
     if not len(heads):
