@@ -845,7 +845,7 @@ SIZES = {
     "small": Sizes(60, (None, 512), (100, 12), (50, 40), 50, (16, 32, 64, 128), 16, 100),
     "smollm2": Sizes(12, (2048,), (32, 2), (12, 8), 0, (), 8, 0),
     "gemma3": Sizes(12, (2048,), (32, 2), (12, 8), 0, (), 0, 0),
-    "qwen": Sizes(8, (2048,), (6, 2), (6, 5), 0, (), 0, 0),
+    "qwen": Sizes(6, (2048,), (6, 2), (4, 4), 0, (), 0, 0),
     "gpu": Sizes(400, (None, 8192), (50, 4), (50, 40), 32, (128, 2048), 64, 400),
 }
 
@@ -1002,7 +1002,7 @@ def main() -> None:
     parser.add_argument("--venvs", type=Path, help="folder for the environments of packages")
     parser.add_argument("--smollm2", type=Path, help="folder of SmolLM2-135M-Instruct")
     parser.add_argument("--gemma3", type=Path, help="folder of Gemma 3 270M")
-    parser.add_argument("--qwen", type=Path, help="GGUF file of Qwen2.5 0.5B")
+    parser.add_argument("--qwen", type=Path, help="Qwen2.5 0.5B, a GGUF file or a folder")
     parser.add_argument("--data", action="append", default=[], help="sentences for these three")
     parser.add_argument("--pair", default="en-es", help="their direction")
     parser.add_argument("--repeats", type=int, default=5)

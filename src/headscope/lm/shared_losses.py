@@ -26,6 +26,7 @@ from headscope.errors import InputError, out_of_memory
 from headscope.heads import Gate
 from headscope.lm.batching import Batch, memory_errors, release_memory
 from headscope.lm.gates import gate_tensor
+from headscope.lm.hooks import once_a_model
 from headscope.lm.inputs import evaluating
 from headscope.lm.losses import applies_apart, losses_at
 from headscope.lm.model import LanguageModel
@@ -149,6 +150,9 @@ def answer_losses(
         release_memory()
 
 
+_shares = once_a_model(can_share)
+
+
 class _Passes:
     """The batches of some rows under several gates, and what the layers below `layer` make of them.
 
@@ -169,7 +173,7 @@ class _Passes:
         longest = max(self.lengths)
         # Keys and values of the beginning are held for every row.
         self.size = max(longest, batch_tokens * longest // (longest + self.begin))
-        self.shares = can_share(lm)
+        self.shares = _shares(lm)
         # Tried out here, since nothing may be replayed meanwhile.
         applies_apart(lm, self._batch([0], None))
         self.gates = 0
