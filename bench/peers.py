@@ -845,7 +845,7 @@ SIZES = {
     "small": Sizes(60, (None, 512), (100, 12), (50, 40), 50, (16, 32, 64, 128), 16, 100),
     "smollm2": Sizes(12, (2048,), (32, 2), (12, 8), 0, (), 8, 0),
     "gemma3": Sizes(12, (2048,), (32, 2), (12, 8), 0, (), 0, 0),
-    "qwen": Sizes(6, (2048,), (6, 2), (4, 4), 0, (), 0, 0),
+    "qwen": Sizes(6, (2048,), (6, 2), (3, 8), 0, (), 0, 0),
     "gpu": Sizes(400, (None, 8192), (50, 4), (50, 40), 32, (128, 2048), 64, 400),
 }
 
@@ -1035,14 +1035,17 @@ def main() -> None:
         ],
         "done": [],
     }
+    own = {key: result["machine"][key] for key in ("commit", "changed_since_commit", "load_before")}
     if given.out and given.out.is_file():
         result |= json.loads(given.out.read_text(encoding="utf-8"))
+    result["processes"] = [*result.get("processes", ()), {"started": moment(), **own}]
     left_out = result["left_out"]
     with tempfile.TemporaryDirectory() as scratch:
         peers = Peers(given.venvs, Path(scratch))
         try:
             for name, read in models(given, Path(scratch)):
-                jobs = [job for job in given.only or JOBS if [name, job] not in result["done"]]
+                jobs = [job for job in JOBS if job in (given.only or JOBS)]
+                jobs = [job for job in jobs if [name, job] not in result["done"]]
                 if given.model and name not in given.model:
                     continue
                 if not jobs or (until is not None and time.perf_counter() > until):

@@ -194,13 +194,14 @@ def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.T
 
 
 def _entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    # On a CPU some rows at a time, whose normalised logits need no new pages of memory each time.
-    apart = logits.device.type == "cpu" and not logits.requires_grad
-    rows = max(1, _CACHED // logits.shape[1]) if apart else max(1, len(logits))
-    parts = zip(logits.split(rows), targets.to(logits.device).split(rows), strict=True)
-    return torch.cat(
-        [functional.cross_entropy(own.float(), wanted, reduction="none") for own, wanted in parts]
-    )
+    targets = targets.to(logits.device)
+    rows = max(1, _CACHED // logits.shape[1])
+    if logits.device.type == "cpu" and not logits.requires_grad and len(logits) > rows:
+        # Some rows at a time, whose normalised logits need no new pages of memory each time.
+        starts = range(0, len(logits), rows)
+        parts = [_entropy(logits[at : at + rows], targets[at : at + rows]) for at in starts]
+        return torch.cat(parts)
+    return functional.cross_entropy(logits.float(), targets, reduction="none")
 
 
 @outermost

@@ -21,12 +21,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from headscope.errors import InputError, out_of_memory
 from headscope.heads import Gate
 from headscope.lm.batching import Batch, memory_errors, release_memory
 from headscope.lm.gates import gate_tensor
-from headscope.lm.hooks import once_a_model
+from headscope.lm.hooks import inner_model, once_a_model
 from headscope.lm.inputs import evaluating
 from headscope.lm.losses import applies_apart, losses_at
 from headscope.lm.model import LanguageModel
@@ -37,6 +38,8 @@ from headscope.lm.replacement import Replacement
 #: Largest difference of a loss, in nats, that a common beginning may make in the try-out.
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_IN_HALF = 0.25
+#: Tokens behind the beginning of the two rows that are tried.
+_TRIED = (5, 8)
 #: So many gates are read together at most, of so many tokens.
 _GATES, _TOKENS = 8, 1 << 15
 
@@ -261,12 +264,25 @@ class _Passes:
         return np.split(flat, np.cumsum([len(places) for places in own])[:-1])
 
     def _continues(self) -> bool:
-        """Whether rows after a kept beginning have the losses of whole rows, tried on two rows."""
-        by_length = sorted(range(len(self.rows)), key=lambda at: len(self.rows[at].ids))
-        tried = sorted({by_length[0], by_length[-1]})
-        whole = self._bucket(tried, None)
+        """Whether rows after a kept beginning have the losses of whole rows, tried on two rows.
+
+        On their first tokens behind it, where every layer keeps the keys of all tokens.
+        """
+        by_length = sorted(self.rows, key=lambda row: len(row.ids))
+        trial = copy.copy(self)
+        trial.rows = [by_length[0], by_length[-1]]
+        layers = DynamicCache(config=inner_model(self.lm.model).config).layers
+        if all(type(layer) is DynamicLayer for layer in layers):
+            ends = [
+                min(len(row.ids), self.begin + n) for row, n in zip(trial.rows, _TRIED, strict=True)
+            ]
+            trial.rows = [
+                AnswerRow(row.ids[:end], np.arange(self.begin + 1, end))
+                for row, end in zip(trial.rows, ends, strict=True)
+            ]
+        whole = trial._bucket([0, 1], None)
         try:
-            kept = self._bucket(tried, self._read())
+            kept = trial._bucket([0, 1], trial._read())
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
             if out_of_memory(error):
                 raise
