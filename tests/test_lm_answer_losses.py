@@ -134,14 +134,19 @@ def test_gates_are_read_together_by_first_layer_and_groups_stay_what_they_are() 
     put = [
         HeadSet(lm.geometry, (heads[at % 16], heads[(at + 5) % 16])).removed() for at in range(39)
     ]
-    groups = answers.together(wanted, put)
+    means: list[Any] = [Mean(np.zeros((3, *lm.geometry.shape, 1), np.float32)), None]
+    placed = [means[at % 3 == 0] for at in range(39)]
+    groups = answers.together(wanted, put, placed)
     assert sorted(at for group in groups for at in group) == [*range(39)]
     firsts = [{answers.first_changed_layer(put[at]) for at in group} for group in groups]
     assert all(len(own) == 1 for own in firsts) and firsts == sorted(firsts, key=min)
+    assert all(len({id(placed[at]) for at in group}) == 1 for group in groups)
     assert 1 < max(map(len, groups)) <= 8
-    some = sorted(at for group in groups[1::2] for at in group)
-    again = answers.together(wanted, [put[at] for at in some])
-    assert [[some[at] for at in group] for group in again] == groups[1::2]
+    for left in (groups[1::2], groups[1:], groups[2:]):
+        some = sorted(at for group in left for at in group)
+        own = [put[at] for at in some], [placed[at] for at in some]
+        again = answers.together(wanted, *own)
+        assert [[some[at] for at in group] for group in again] == left
 
 
 def test_a_cache_that_does_not_continue_a_text_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -104,8 +104,8 @@ def together(
     for at, gate in enumerate(gates):
         own = None if replacements is None else replacements[at]
         kinds.setdefault((first_changed_layer(gate), id(own)), []).append(at)
-    ordered = [some for _, some in sorted(kinds.items(), key=lambda kind: (kind[0][0], kind[1]))]
-    return [some[at : at + most] for some in ordered for at in range(0, len(some), most)]
+    groups = [some[at : at + most] for some in kinds.values() for at in range(0, len(some), most)]
+    return sorted(groups, key=lambda some: (first_changed_layer(gates[some[0]]), some[0]))
 
 
 def answer_losses(
@@ -197,10 +197,10 @@ class _Passes:
         found = [[np.zeros(0, np.float32)] * rows for _ in gates]
         cache = None
         if self.begin:
-            with self.lm.gated(values, replacement):
+            with self.lm.gated(values[0] if len(gates) == 1 else values, replacement):
                 cache = self._read(len(gates))
         for number, bucket in enumerate(self.buckets):
-            own = values[[at // rows for at in bucket]]
+            own = values[0] if len(gates) == 1 else values[[at // rows for at in bucket]]
             with self.lm.gated(own, replacement), self._replayed(number, bucket):
                 for at, losses in zip(bucket, self._bucket(bucket, cache), strict=True):
                     found[at // rows][at % rows] = losses
