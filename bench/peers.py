@@ -1030,8 +1030,8 @@ def main() -> None:
         "rows": [],
         "left_out": [
             {"model": name, "what": "the model", "why": f"it was not given (--{name})"}
-            for name in REAL
-            if not getattr(given, name)
+            for name in given.model or REAL
+            if not getattr(given, name, True)
         ],
         "done": [],
     }

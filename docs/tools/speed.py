@@ -41,6 +41,11 @@ def page(result: dict[str, Any]) -> str:
         for name, found in result["packages"].items()
     ]
     busy = machine["load_before"]
+    # A benchmark that goes on is of several processes.
+    commits = dict.fromkeys(
+        f"`{one['commit'][:7]}`" + " with changes" * one["changed_since_commit"]
+        for one in [machine, *result.get("processes", ())]
+    )
     peaks = [
         f"{MODELS.get(name, name)} {found['operations_a_second'] / 1e9:.0f} GFLOP/s"
         for name, found in result["models"].items()
@@ -48,8 +53,7 @@ def page(result: dict[str, Any]) -> str:
     ]
     about = [
         f"{machine['cpu']}, {machine['threads']} thread; torch {machine['torch']}, transformers "
-        f"{machine['transformers']}; commit `{machine['commit'][:7]}`"
-        + (" with changes" if machine["changed_since_commit"] else "")
+        f"{machine['transformers']}; commit {', '.join(commits)}"
         + f"; {result['started'][:10]}; load before {busy[0]:.1f}; {result['dtype']}; seconds of "
         f"the {result['clock']}.",
         f"Packages: {'; '.join(versions) or 'none'}.",
