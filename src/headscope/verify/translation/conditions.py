@@ -389,31 +389,24 @@ def reference_losses(
 
     def read(mine: Sequence[str], within: Within) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, (rows, kinds) in texts.items():
-            asked = {unit: units[unit][1] for unit in units if units[unit][0] == name}
-            asked = {unit: keys for unit, keys in asked.items() if unit in mine}
-            wanted = {key for keys in asked.values() for key in keys}
+            asked = [unit for unit in units if unit in mine and units[unit][0] == name]
+            wanted = {key for unit in asked for key in units[unit][1]}
             own = [key for key in passes if key in wanted]
             made = answer_losses(lm, rows, *put(own), config.batch_tokens)
-            for unit, keys in asked.items():
-                yield (
-                    unit,
-                    {
-                        own[at]: [
-                            np.bincount(kind, weights=values, minlength=3).tolist()
-                            for kind, values in zip(kinds, losses, strict=True)
-                        ]
-                        for at, losses in islice(made, len(keys))
-                    },
-                )
+            for unit in asked:
+                some = islice(made, len(units[unit][1]))
+                yield unit, {own[at]: by_kind(kinds, losses) for at, losses in some}
+
+    def by_kind(kinds: Iterable[NDArray[np.intp]], losses: Iterable[NDArray[np.float32]]) -> Any:
+        pairs = zip(kinds, losses, strict=True)
+        return [np.bincount(kind, weights=own, minlength=3).tolist() for kind, own in pairs]
 
     sizes = {unit: len(keys) for unit, (_, keys) in units.items()}
     kept = kept_units(run, "reference-losses", "reading references", sizes, read, progress)
-    found: dict[str, dict[str, Any]] = {name: {} for name in texts}
-    for unit, (name, _) in units.items():
-        found[name].update(kept[unit])
+    sums = {(units[unit][0], key): own for unit in units for key, own in kept[unit].items()}
     return {
         name: ReferenceLosses(
-            np.array([found[name][each.key] for each in planned], dtype=np.float64),
+            np.array([sums[name, each.key] for each in planned], dtype=np.float64),
             np.stack([np.bincount(kind, minlength=3) for kind in kinds]),
         )
         for name, (_, kinds) in texts.items()
