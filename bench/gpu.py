@@ -55,8 +55,9 @@ from peers import (
     here,
     made_model,
     measured,
+    roofline,
+    shares,
 )
-from rate_ways import matrix_peak
 from timing import CLOCKS, moment, say, wait
 
 import headscope
@@ -67,7 +68,7 @@ from headscope.lm.generation.pool import Decode
 from headscope.lm.losses import token_losses
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import Answered
-from headscope.studies.costs.estimate import Machine, Rate, Work, estimate_seconds, peak_memory
+from headscope.studies.costs.estimate import Machine, Work, peak_memory
 from headscope.studies.costs.measuring import measure_machine
 from headscope.studies.costs.shapes import shape_of
 
@@ -83,21 +84,6 @@ MEASURES = ("losses", "peaks", "gradients", "texts")
 #: New tokens of a text; bytes beside the weights that `memory` may use; rounds that shall end with
 #: the same bytes.
 NEW, ABOVE, ROUNDS = 4, 16 << 30, 3
-
-
-def roofline(lm: LanguageModel, clock: Callable[[], float]) -> Machine:
-    """This device as its fastest large matrix product and its fastest large copy."""
-    rate = Rate(matrix_peak(lm, clock)["operations_per_second"])
-    numbers = torch.empty(1 << (30 if lm.device.type == "cuda" else 24), device=lm.device)
-    copied = torch.empty_like(numbers)
-    seconds = []
-    for _ in range(5):
-        wait(lm)
-        began = clock()
-        copied.copy_(numbers)
-        wait(lm)
-        seconds.append(clock() - began)
-    return Machine("here", rate, rate, rate, 2 * numbers.nbytes / min(seconds), 0.0, overlaps=True)
 
 
 def tests() -> dict[str, Any]:
@@ -238,15 +224,7 @@ def job(
     own = [(static(model, *sizes.removal), {})] if name == "static" else ()
     for case, missing in own or cases(model, peers, [name], sizes):
         for row in measured(case, given.repeats, clock, until):
-            work = Work(**row["cost"]["work"])
-            least = estimate_seconds(work, shape, peak, row["cost"]["logits"])
-            seconds = {way: took[clock] for way, took in row["seconds"].items()}
-            row |= {
-                "tokens_per_second": {way: work.tokens / took for way, took in seconds.items()},
-                "roofline_seconds": least,
-                "share_of_roofline": {way: least / took for way, took in seconds.items()},
-            }
-            rows.append(row)
+            rows.append(row | shares(row, shape, peak, clock))
         left_out |= missing
     ways = {way: took[clock] for row in rows for way, took in row["seconds"].items()}
     fastest = {"fastest": min(ways, key=lambda way: ways[way])} if name == "static" else {}

@@ -47,11 +47,15 @@ def machine(device: str) -> dict[str, Any]:
 
 def tell(result: dict[str, Any], out: Path | None) -> None:
     """Print figures as JSON, and write them to `out` if that is given."""
-    text = json.dumps(result, indent=1, ensure_ascii=False)
-    print(text)
+    print(json.dumps(result, indent=1, ensure_ascii=False))
     if out:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        out.write_text(text + "\n", encoding="utf-8")
+        write(result, out)
+
+
+def write(result: dict[str, Any], out: Path) -> None:
+    """Write figures as JSON."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def table(result: Mapping[str, Any], parts: Collection[str] | None = None) -> dict[str, Any]:

@@ -1,11 +1,12 @@
 """The same work by headscope and by others, side by side, as JSON.
 
-    python bench/peers.py --venvs FOLDER --smollm2 FOLDER --gemma3 FOLDER --out FILE
+    python bench/peers.py --venvs FOLDER --smollm2 FOLDER --gemma3 FOLDER --qwen GGUF --out FILE
 
 Every repeat does each job once in every way, in an order that changes, after one round to warm up.
 Seconds are of the process on a CPU and of the wall on a GPU; a ratio is the other way's seconds
 over headscope's in the same repeat (above 1 headscope is faster), and the median counts. What the
-ways make is compared, and the result says how far it is equal.
+ways make is compared, and the result says how far it is equal. With --minutes it ends early, and
+the same command goes on from the repeats that --out holds.
 
 Packages run in environments of their own under --venvs, made where they are missing, as processes
 that take turns with this one. What is not in a package (a plain pass, attention matrices of a whole
@@ -35,14 +36,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from machine import machine, tell
+from machine import machine, tell, write
 from peaks_models import SHAPES, build
 from peaks_ways import Settings, eager
-from peers_packages import Texts, pack, scores
-from rate_ways import Ways
-from timing import load, moment, say, spread, wait
+from peers_packages import TEXTS, Texts, pack, scores
+from rate_ways import Ways, matrix_peak
+from timing import CLOCKS, load, moment, say, spread, wait
 
 import headscope
+from headscope.data.align import align_file
 from headscope.evidence.runner import KEPT_AT_ONCE
 from headscope.find.alignment import counted_keys, given_texts
 from headscope.find.capture import capture_reference
@@ -68,11 +70,14 @@ from headscope.lm.inputs import forward_inputs
 from headscope.lm.losses import frozen
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import Answered
+from headscope.lm.shared_losses import answer_losses as losses_of_answers
+from headscope.lm.shared_losses import common_beginning, first_changed_layer
 from headscope.pocket import weights
 from headscope.pocket.sample import sample_documents
-from headscope.studies.costs.estimate import Work
+from headscope.studies.costs.estimate import Machine, Rate, Work, estimate_seconds
+from headscope.studies.costs.shapes import Shape, shape_of
 from headscope.studies.pairs import PairsChoice, read_directions
-from headscope.verify.translation.conditions import Removal, prompts_with_limits
+from headscope.verify.translation.conditions import Removal, answer_rows, prompts_with_limits
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Versions of the packages; that of torch and of transformers are those of the constraints.
@@ -81,15 +86,28 @@ PACKAGES = {
     "transformer-lens": "4.3.0",
     "nam-causal-head-gating": "0.1.0",
 }
-JOBS = ("translation-score", "removal", "lahis", "mask", "rating")
+JOBS = ("translation-score", "removal-by-loss", "removal", "lahis", "mask", "rating")
 #: A text or a score is equal where logits, weights, losses differ by less.
 LOGITS, CLOSE = 1e-4, 1e-5
+#: What others are called.
+MATRICES = ("attention matrices of a batch", "nnsight", "transformer-lens")
+GENERATE, ZEROED = "zeroed W_O and generate", "zeroed W_O"
+ANSWERS = "zeroed W_O, logits of answers"
 #: Ratios aimed at, by job, model, the other way and headscope's.
 AIMS = {
     **{
         ("translation-score", model, other, "headscope"): 1.0
         for model in ("small", "smollm2")
-        for other in ("attention matrices of a batch", "nnsight", "transformer-lens")
+        for other in MATRICES
+    },
+    **{
+        (job, "qwen", other, "headscope"): 1.0
+        for job, others in (
+            ("translation-score", ("a plain pass", "a plain pass with logits", *MATRICES)),
+            ("removal-by-loss", (ZEROED, ANSWERS, "nnsight", "transformer-lens")),
+            ("removal", (GENERATE,)),
+        )
+        for other in others
     },
     ("translation-score", "smollm2", "a plain pass", "headscope"): 0.9,
     ("translation-score", "gemma3", "a plain pass", "headscope"): 0.9,
@@ -105,6 +123,8 @@ AIMS = {
         )
     },
 }
+#: Real models, with the examples of a prompt in removal.
+REAL = {"smollm2": 0, "gemma3": 3, "qwen": 0}
 #: One in so many tokens of a random model ends its texts.
 ENDS = 20
 
@@ -121,6 +141,7 @@ class Case:
         rows: what is compared: the other way, headscope's, and how equal what they made is.
         cost: of what headscope made the tokens by operation, and the share of them with logits.
         warm: calls that warm up; None: the ways.
+        tokens: of all texts under all conditions, where passes share some; None: those of `cost`.
     """
 
     job: str
@@ -129,6 +150,7 @@ class Case:
     rows: Sequence[tuple[str, str, Callable[[Any, Any], dict[str, Any]]]]
     cost: Callable[[Any], tuple[Work, float]]
     warm: dict[str, Callable[[], Timed]] | None = None
+    tokens: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -205,12 +227,28 @@ class Peers:
         assert stdin is not None
         print(inputs, file=stdin, flush=True)
         told = self._answer(name)
-        peaks = inputs.with_name(inputs.name + ".peaks.npz")
+        file = inputs.with_name(inputs.name + ".made.npz")
         made: Any = told
-        if peaks.is_file():
-            stored = np.load(peaks, allow_pickle=True)
-            made = list(stored["peaks"]), stored["scores"]
+        if file.is_file():
+            stored = np.load(file, allow_pickle=True)
+            whole = "losses" in stored
+            made = stored["losses"] if whole else (list(stored["peaks"]), stored["scores"])
         return {clock: told[clock] for clock in ("process", "wall")}, made
+
+    def given(
+        self, model: Model, texts: Texts, name: str, **others: Any
+    ) -> tuple[dict[str, Callable[[], Timed]], dict[str, str]]:
+        """The packages that read texts, each as a call, and why others take no part."""
+        ways, left_out = dict[str, Callable[[], Timed]](), dict[str, str]()
+        for package in MATRICES[1:]:
+            if why := self.started(package, model.folder):
+                left_out[package] = why
+                continue
+            file = self.scratch / f"{package}-{model.name}-{name}.npz"
+            packed = {each: pack([*map(np.asarray, getattr(texts, each))]) for each in TEXTS}
+            np.savez(file, **packed, **others)
+            ways[package] = partial(self.work, package, file)
+        return ways, left_out
 
     def stop(self) -> None:
         """End all processes."""
@@ -284,7 +322,8 @@ def translation_score(
     ids = [list(text.ids) for text in texts]
     tables = [counted_keys(text.words, skip_identical=False) for text in texts]
     limit = batch_tokens or 1 << 40
-    rival = Texts(ids, [text.rows - 1 for text in texts], limit)
+    batches = lm.buckets([*map(len, ids)], limit) if batch_tokens else [[*range(len(ids))]]
+    rival = Texts(ids, [text.rows - 1 for text in texts], batches)
     width = lm.geometry.width
 
     def ours() -> Any:
@@ -351,22 +390,9 @@ def translation_score(
     rows: list[Any] = [
         (name, "headscope", lambda *_: {"equal": None}) for name in list(ways)[1:3]
     ] + [("attention matrices of a batch", "headscope", check)]
-    left_out = {}
-    for name in ("nnsight", "transformer-lens"):
-        why = peers.started(name, model.folder)
-        if why:
-            left_out[name] = why
-            continue
-        file = peers.scratch / f"{name}-{model.name}-{limit}.npz"
-        np.savez(
-            file,
-            ids=pack(ids),
-            queries=pack([np.asarray(own) for own in rival.queries]),
-            tables=pack(tables),
-            batch_tokens=limit,
-        )
-        ways[name] = partial(peers.work, name, file)
-        rows.append((name, "headscope", check))
+    packages, left_out = peers.given(model, rival, f"peaks-{limit}", tables=pack(tables))
+    ways |= packages
+    rows += [(name, "headscope", check) for name in packages]
     work = {
         "sentences": len(ids),
         "tokens": spread([len(row) for row in ids]),
@@ -395,6 +421,111 @@ def backward_cost(texts: Sequence[Answered]) -> Callable[[Any], tuple[Work, floa
     return lambda _: (work, learned)
 
 
+def removal_by_loss(
+    model: Model, peers: Peers, sentences: int, conditions: int
+) -> tuple[Case, dict[str, str]]:
+    """Losses of references without random sets of 6 % of the heads, and of the model as it is."""
+    lm = model.lm
+    (pairs,) = model.directions(sentences, model.shots).values()
+    answers, _ = answer_rows(lm, pairs, align_file(pairs), Removal())
+    removed = random_sets(lm, 0.06, conditions)
+    gates = [heads.removed() for heads in removed]
+    lengths = [len(row.ids) for row in answers]
+
+    def texts_of(count: int) -> Texts:
+        ids = [list(row.ids) for row in answers[:count]]
+        batches = lm.buckets(lengths[:count], Removal().batch_tokens)
+        return Texts(ids, [row.places - 1 for row in answers[:count]], batches)
+
+    def ours(count: int, some: int) -> Any:
+        made = dict(losses_of_answers(lm, answers[:count], gates[:some]))
+        return np.stack([np.concatenate(made[at]) for at in range(some)])
+
+    def whole(inputs: dict[str, torch.Tensor], places: Any) -> torch.Tensor:
+        made: torch.Tensor = lm.model(**inputs, use_cache=False).logits
+        return made[places]
+
+    def chosen(inputs: dict[str, torch.Tensor], places: Any) -> torch.Tensor:
+        hidden = lm.model.get_decoder()(**inputs, use_cache=False).last_hidden_state
+        made: torch.Tensor = lm.model.get_output_embeddings()(hidden[places])
+        return made
+
+    def plain(logits: Callable[..., torch.Tensor], texts: Texts, some: int) -> Any:
+        def there(inputs: dict[str, torch.Tensor], places: Any) -> torch.Tensor:
+            return logits({name: one.to(lm.device) for name, one in inputs.items()}, places)
+
+        made = []
+        for heads in removed[:some]:
+            with zeroed_heads(lm, heads), torch.inference_mode():
+                made.append(texts.losses(there))
+        return np.stack(made)
+
+    def ways(count: int, some: int) -> tuple[dict[str, Callable[[], Timed]], dict[str, str]]:
+        texts = texts_of(count)
+        columns = []
+        for heads in removed[:some]:
+            widths = {site.layer: np.arange(site.head_width) for site in lm.sites}
+            own: dict[int, Any] = {}
+            for head in sorted(heads, key=lambda head: head.layer):
+                more = head.head * len(widths[head.layer]) + widths[head.layer]
+                own[head.layer] = np.concatenate([own.get(head.layer, more[:0]), more])
+            columns.append(own)
+        packages, left_out = peers.given(model, texts, f"losses-{count}", columns=pack(columns))
+        mine: dict[str, Callable[[], Any]] = {
+            "headscope": partial(ours, count, some),
+            ZEROED: partial(plain, whole, texts, some),
+            ANSWERS: partial(plain, chosen, texts, some),
+        }
+        return {name: partial(here, lm, work) for name, work in mine.items()} | packages, left_out
+
+    def check(own: Any, other: Any) -> dict[str, Any]:
+        difference = float(np.abs(own - other).max())
+        return {"equal": difference <= LOGITS, "largest_difference_of_losses": difference}
+
+    every, left_out = ways(len(answers), len(gates))
+    first = [min(first_changed_layer(gate), lm.geometry.layers - 1) for gate in gates]
+    work: dict[str, Any] = {
+        "sentences": len(answers),
+        "conditions": len(gates),
+        "heads_removed": len(removed[-1]),
+        "tokens": spread(lengths),
+        "tokens_of_answers": spread([len(row.places) for row in answers]),
+        "common_tokens": common_beginning(answers),
+        "layer_passes": {
+            "of_whole_passes": lm.geometry.layers * len(gates),
+            "from_the_first_gated": sum(lm.geometry.layers - layer for layer in first) + max(first),
+        },
+        "batch_tokens": Removal().batch_tokens,
+    }
+    # What must be read: the beginning once a condition, the rest from the first gated layer on.
+    begin = work["common_tokens"]
+    rest = sum(lengths) - begin * len(lengths)
+    share = work["layer_passes"]["from_the_first_gated"] / work["layer_passes"]["of_whole_passes"]
+    needed = len(gates) * (begin + share * rest)
+    wanted = len(gates) * sum(len(row.places) for row in answers)
+    cost = Work(forward=needed, length=fmean(lengths))
+    return (
+        Case(
+            "removal-by-loss",
+            work,
+            every,
+            [(name, "headscope", check) for name in every if name != "headscope"],
+            lambda _: (cost, wanted / needed),
+            ways(2, 1)[0],
+            len(gates) * sum(lengths),
+        ),
+        left_out,
+    )
+
+
+def random_sets(lm: LanguageModel, share: float, conditions: int) -> list[HeadSet]:
+    """No heads, and random sets of this share of all: so many conditions."""
+    every = tuple(lm.geometry.heads())
+    size = HeadSet(lm.geometry, every[: max(1, round(share * len(every)))])
+    drawn = draw_sets(size, max(1, conditions - 1), 0)
+    return [HeadSet(lm.geometry, ()), *drawn][:conditions]
+
+
 @contextmanager
 def zeroed_heads(lm: LanguageModel, heads: HeadSet) -> Iterator[None]:
     """The columns of W_O that read these heads set to zero."""
@@ -421,11 +552,7 @@ class Translations:
         self.prompts, self.limits, self.config, self.special = prompts_with_limits(
             self.lm, [*directions.values()], Removal()
         )
-        every = tuple(self.lm.geometry.heads())
-        size = HeadSet(self.lm.geometry, every[: max(1, round(0.15 * len(every)))])
-        drawn = draw_sets(size, max(1, conditions - 1), 0)
-        self.removed = [HeadSet(self.lm.geometry, ()), *drawn]
-        self.removed = self.removed[:conditions]
+        self.removed = random_sets(self.lm, 0.15, conditions)
 
     def pool(self) -> list[Generation]:
         """As `headscope verify removal` writes them."""
@@ -501,9 +628,6 @@ class Translations:
             "widest_gap_of_logits": max(gaps, default=0.0),
             "tokens": sum(len(made.output_ids) + (made.stop == "eos") for made in own),
         }
-
-
-GENERATE = "zeroed W_O and generate"
 
 
 def removal(model: Model, sentences: int, conditions: int, rows: int = 32) -> Case:
@@ -700,7 +824,7 @@ class Sizes:
 
     Attributes:
         pairs: of Translation Scores; batches: padded tokens of a batch, None: all sentences.
-        removal: sentences, conditions.
+        removal, losses: sentences, conditions.
         documents: whose gradients are taken; longest: their tokens.
         samples: of a step of a mask.
         rated: documents.
@@ -709,6 +833,7 @@ class Sizes:
     pairs: int
     batches: tuple[int | None, ...]
     removal: tuple[int, int]
+    losses: tuple[int, int]
     documents: int
     longest: tuple[int, ...]
     samples: int
@@ -716,11 +841,12 @@ class Sizes:
 
 
 SIZES = {
-    "quick": Sizes(2, (None, 512), (2, 2), 2, (16,), 2, 2),
-    "small": Sizes(60, (None, 512), (100, 12), 50, (16, 32, 64, 128), 16, 100),
-    "smollm2": Sizes(12, (2048,), (32, 2), 0, (), 8, 0),
-    "gemma3": Sizes(12, (2048,), (32, 2), 0, (), 0, 0),
-    "gpu": Sizes(400, (None, 8192), (50, 4), 32, (128, 2048), 64, 400),
+    "quick": Sizes(2, (None, 512), (2, 2), (3, 3), 2, (16,), 2, 2),
+    "small": Sizes(60, (None, 512), (100, 12), (50, 40), 50, (16, 32, 64, 128), 16, 100),
+    "smollm2": Sizes(12, (2048,), (32, 2), (12, 8), 0, (), 8, 0),
+    "gemma3": Sizes(12, (2048,), (32, 2), (12, 8), 0, (), 0, 0),
+    "qwen": Sizes(6, (2048,), (6, 2), (3, 8), 0, (), 0, 0),
+    "gpu": Sizes(400, (None, 8192), (50, 4), (50, 40), 32, (128, 2048), 64, 400),
 }
 
 
@@ -731,6 +857,8 @@ def cases(
     if "translation-score" in jobs:
         for batch_tokens in sizes.batches:
             yield translation_score(model, peers, sizes.pairs, batch_tokens)
+    if "removal-by-loss" in jobs:
+        yield removal_by_loss(model, peers, *sizes.losses)
     if "removal" in jobs:
         yield removal(model, *sizes.removal), {}
     if "lahis" in jobs:
@@ -743,22 +871,29 @@ def cases(
 
 
 def measured(
-    case: Case, repeats: int, clock: str, until: float | None = None
+    case: Case,
+    repeats: int,
+    clock: str,
+    until: float | None = None,
+    earlier: Sequence[dict[str, Any]] = (),
 ) -> Iterator[dict[str, Any]]:
     """A row for each comparison; repeats end after the one at whose end `until` is past, by
-    ``time.perf_counter``. On a GPU with the most bytes that each way held."""
+    ``time.perf_counter``, and go on from the rows of an `earlier` process. On a GPU with the most
+    bytes that each way held."""
     seconds: dict[str, dict[str, list[float]]] = {
         name: {"process": [], "wall": []} for name in case.ways
     }
+    for row in earlier:
+        seconds |= {name: own for name, own in row["repeats"].items() if name in seconds}
     made: dict[str, Any] = {}
     peaks: dict[str, int] = {}
-    order = random.Random(0)
-    for number in range(repeats + 1):
-        if number > 1 and until is not None and time.perf_counter() > until:
+    begin = len(seconds["headscope"][clock])
+    for number in (0, *range(begin + 1, repeats + 1)):
+        if number > begin + 1 and until is not None and time.perf_counter() > until:
             break
         ways = case.ways if number or case.warm is None else case.warm
         turn = list(ways)
-        order.shuffle(turn)
+        random.Random(number).shuffle(turn)
         for name in turn:
             if torch.cuda.is_available():
                 torch.cuda.reset_peak_memory_stats()
@@ -785,11 +920,39 @@ def measured(
                 name: {kind: median(values) for kind, values in seconds[name].items()}
                 for name in (own, other)
             },
+            "repeats": {name: seconds[name] for name in (own, other)},
             "outcome": check(made[own], made[other]),
             "work": case.work,
+            "tokens": case.tokens or work.tokens,
             "cost": {"work": dataclasses.asdict(work), "logits": logits},
             **({"peak_bytes": {name: peaks[name] for name in (own, other)}} if peaks else {}),
         }
+
+
+def shares(row: dict[str, Any], shape: Shape, peak: Machine, clock: str) -> dict[str, Any]:
+    """Of a row of `measured`, tokens a second and the share of the roofline of each way."""
+    least = estimate_seconds(Work(**row["cost"]["work"]), shape, peak, row["cost"]["logits"])
+    seconds = {way: took[clock] for way, took in row["seconds"].items()}
+    return {
+        "tokens_per_second": {way: row["tokens"] / took for way, took in seconds.items()},
+        "roofline_seconds": least,
+        "share_of_roofline": {way: least / took for way, took in seconds.items()},
+    }
+
+
+def roofline(lm: LanguageModel, clock: Callable[[], float]) -> Machine:
+    """This device as its fastest large matrix product and its fastest large copy."""
+    rate = Rate(matrix_peak(lm, clock)["operations_per_second"])
+    numbers = torch.empty(1 << (30 if lm.device.type == "cuda" else 24), device=lm.device)
+    copied = torch.empty_like(numbers)
+    seconds = []
+    for _ in range(5):
+        wait(lm)
+        began = clock()
+        copied.copy_(numbers)
+        wait(lm)
+        seconds.append(clock() - began)
+    return Machine("here", rate, rate, rate, 2 * numbers.nbytes / min(seconds), 0.0, overlaps=True)
 
 
 def made_model(shape: str, device: str, dtype: str, scratch: Path) -> tuple[Any, Path | None]:
@@ -808,36 +971,52 @@ def made_model(shape: str, device: str, dtype: str, scratch: Path) -> tuple[Any,
     return headscope.load(str(folder), device=device, dtype=dtype), folder
 
 
-def models(given: argparse.Namespace, scratch: Path) -> Iterator[Model]:
-    lm, folder = made_model(given.shape, given.device, given.dtype, scratch)
-    yield Model(given.shape, lm, folder, "en-de", (), 0)
-    for name, shots in (("smollm2", 0), ("gemma3", 3)):
-        folder = getattr(given, name)
-        if folder:
-            lm = headscope.load(str(folder), device=given.device, dtype=given.dtype)
-            yield Model(name, lm, folder, given.pair, tuple(given.data), shots)
+def models(given: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, Callable[[], Model]]]:
+    """Names of models, and what loads each."""
+
+    def made() -> Model:
+        lm, folder = made_model(given.shape, given.device, given.dtype, scratch)
+        return Model(given.shape, lm, folder, "en-de", (), 0)
+
+    def read(name: str, shots: int) -> Model:
+        source = folder = getattr(given, name)
+        lm = headscope.load(str(source), device=given.device, dtype=given.dtype)
+        if source.is_file() and given.venvs:
+            # Packages read no GGUF.
+            folder = scratch / name
+            lm.model.save_pretrained(folder)
+            lm.tokenizer.save_pretrained(folder)
+        return Model(name, lm, folder, given.pair, tuple(given.data), shots)
+
+    yield given.shape, made
+    for name, shots in REAL.items():
+        if getattr(given, name):
+            yield name, partial(read, name, shots)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", choices=JOBS, action="append", help="these jobs alone")
+    parser.add_argument("--model", action="append", help="these models alone, as results call them")
     parser.add_argument("--shape", choices=list(SHAPES), default="small")
     parser.add_argument("--venvs", type=Path, help="folder for the environments of packages")
     parser.add_argument("--smollm2", type=Path, help="folder of SmolLM2-135M-Instruct")
     parser.add_argument("--gemma3", type=Path, help="folder of Gemma 3 270M")
-    parser.add_argument("--data", action="append", default=[], help="sentences for these two")
+    parser.add_argument("--qwen", type=Path, help="Qwen2.5 0.5B, a GGUF file or a folder")
+    parser.add_argument("--data", action="append", default=[], help="sentences for these three")
     parser.add_argument("--pair", default="en-es", help="their direction")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--real-repeats", type=int, default=3, help="with the two real models")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--out", type=Path, help="also write the JSON there")
+    parser.add_argument("--minutes", type=float, help="end after so many, to be continued")
+    parser.add_argument("--out", type=Path, help="also write the JSON there, and go on from it")
     parser.add_argument("--quick", action="store_true", help="only see that everything runs")
     given = parser.parse_args()
     if SHAPES[given.shape].vocabulary < 3072:
         parser.error(f"the vocabulary of {given.shape} is smaller than that of the tokenizer")
     torch.set_num_threads(given.threads)
+    until = time.perf_counter() + 60 * given.minutes if given.minutes else None
     clock = "process" if given.device == "cpu" else "wall"
     result: dict[str, Any] = {
         "bench": "peers",
@@ -846,41 +1025,69 @@ def main() -> None:
         "clock": clock,
         "dtype": given.dtype,
         "quick": given.quick,
+        "packages": {},
+        "models": {},
+        "rows": [],
+        "left_out": [
+            {"model": name, "what": "the model", "why": f"it was not given (--{name})"}
+            for name in given.model or REAL
+            if not getattr(given, name, True)
+        ],
+        "done": [],
     }
-    rows: list[dict[str, Any]] = []
-    left_out = [
-        {"model": name, "what": "the model", "why": f"no folder was given (--{name})"}
-        for name in ("smollm2", "gemma3")
-        if not getattr(given, name)
-    ]
-    about = {}
+    own = {key: result["machine"][key] for key in ("commit", "changed_since_commit", "load_before")}
+    if given.out and given.out.is_file():
+        result |= json.loads(given.out.read_text(encoding="utf-8"))
+    result["processes"] = [*result.get("processes", ()), {"started": moment(), **own}]
+    left_out = result["left_out"]
     with tempfile.TemporaryDirectory() as scratch:
         peers = Peers(given.venvs, Path(scratch))
         try:
-            for model in models(given, Path(scratch)):
-                about[model.name] = {
+            for name, read in models(given, Path(scratch)):
+                jobs = [job for job in JOBS if job in (given.only or JOBS)]
+                jobs = [job for job in jobs if [name, job] not in result["done"]]
+                if given.model and name not in given.model:
+                    continue
+                if not jobs or (until is not None and time.perf_counter() > until):
+                    continue
+                model = read()
+                shape, peak = shape_of(model.lm), roofline(model.lm, CLOCKS[clock])
+                result["models"][name] = {
                     "layers": model.lm.geometry.layers,
                     "heads": model.lm.geometry.total,
-                    "parameters": sum(one.numel() for one in model.lm.model.parameters()),
+                    "parameters": model.lm.parameters,
                     "sentences": "given" if model.data else "of the bundled model",
+                    "operations_a_second": peak.forward.operations,
+                    "bytes_a_second": peak.bandwidth,
                 }
-                jobs = given.only or JOBS
-                repeats = given.repeats if model.name == given.shape else given.real_repeats
-                sizes = SIZES[
-                    "quick" if given.quick else model.name if model.name in SIZES else "gpu"
-                ]
-                for case, missing in cases(model, peers, jobs, sizes):
-                    for row in measured(case, repeats, clock):
-                        names = row["job"], model.name, row["against"], row["headscope"]
-                        rows.append({"model": model.name, **row, "aim": AIMS.get(names)})
-                    for name, why in missing.items():
-                        missed = {"model": model.name, "what": f"{case.job}: {name}", "why": why}
-                        left_out += [missed] * (missed not in left_out)
+                sizes = SIZES["quick" if given.quick else name if name in SIZES else "gpu"]
+                for job in jobs:
+                    if until is not None and time.perf_counter() > until:
+                        break
+                    whole = True
+                    for case, missing in cases(model, peers, [job], sizes):
+                        same = [name, case.job, json.loads(json.dumps(case.work))]
+                        earlier = [
+                            row
+                            for row in result["rows"]
+                            if [row["model"], row["job"], row["work"]] == same
+                        ]
+                        result["rows"] = [row for row in result["rows"] if row not in earlier]
+                        for row in measured(case, given.repeats, clock, until, earlier):
+                            whole &= row["ratio"]["n"] >= given.repeats
+                            aim = AIMS.get((job, name, row["against"], row["headscope"]))
+                            told = {"model": name, **row, "aim": aim}
+                            result["rows"].append(told | shares(row, shape, peak, clock))
+                        for package, why in missing.items():
+                            missed = {"model": name, "what": f"{case.job}: {package}", "why": why}
+                            left_out += [missed] * (missed not in left_out)
+                    result["done"] += [[name, job]] * whole
+                    result |= {"packages": peers.versions, "load_after": load(), "ended": moment()}
+                    if given.out:
+                        write(result, given.out)
                 peers.stop()
         finally:
             peers.stop()
-        result |= {"packages": peers.versions, "models": about}
-    result |= {"rows": rows, "left_out": left_out, "load_after": load(), "ended": moment()}
     tell(result, given.out)
 
 

@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,28 +23,22 @@ Rows = list[Any]
 
 
 class Texts:
-    """Rows of tokens whose target tokens are looked at, in the order of their lengths.
+    """Rows of tokens in batches.
 
     Attributes:
         ids: tokens of each row.
-        queries: places of the tokens whose attention is looked at, of each row.
+        queries: places of the tokens that are looked at, of each row: of those whose attention is
+            wanted, or those that predict a token whose loss is.
         batches: numbers of the rows that are read together.
     """
 
-    def __init__(self, ids: Rows, queries: Rows, batch_tokens: int) -> None:
-        self.ids, self.queries = ids, queries
-        self.batches: list[list[int]] = []
-        for row in sorted(range(len(ids)), key=lambda row: -len(ids[row])):
-            last = self.batches[-1] if self.batches else []
-            if last and (len(last) + 1) * len(ids[last[0]]) <= batch_tokens:
-                last.append(row)
-            else:
-                self.batches.append([row])
+    def __init__(self, ids: Rows, queries: Rows, batches: Rows) -> None:
+        self.ids, self.queries, self.batches = ids, queries, batches
 
     def padded(self) -> Iterator[tuple[list[int], dict[str, torch.Tensor]]]:
         """Each batch with its arguments of ``forward``, padded on the left."""
         for rows in self.batches:
-            width = len(self.ids[rows[0]])
+            width = max(len(self.ids[row]) for row in rows)
             shape = len(rows), width
             ids, mask = torch.zeros(shape, dtype=torch.long), torch.zeros(shape, dtype=torch.long)
             for at, row in enumerate(rows):
@@ -65,6 +60,26 @@ class Texts:
                 found[row] = own.transpose(2, 0, 1).astype(np.int32)
         return found
 
+    def losses(self, logits: Callable[[dict[str, torch.Tensor], Any], torch.Tensor]) -> Any:
+        """Of all rows, one after another, the losses of the tokens behind the queries; ``logits``
+        gets a batch and the places (rows, columns) of its queries, for (n, V)."""
+        found: Rows = [None] * len(self.ids)
+        for rows, inputs in self.padded():
+            width = inputs["input_ids"].shape[1]
+            counts = [len(self.queries[row]) for row in rows]
+            at = np.repeat(np.arange(len(rows)), counts)
+            columns = np.concatenate(
+                [np.asarray(self.queries[row]) + width - len(self.ids[row]) for row in rows]
+            )
+            targets = inputs["input_ids"][at, columns + 1]
+            made = logits(inputs, (at, columns))
+            flat = torch.nn.functional.cross_entropy(
+                made.float(), targets.to(made.device), reduction="none"
+            )
+            for row, own in zip(rows, flat.split(counts), strict=True):
+                found[row] = own.cpu().numpy()
+        return np.concatenate(found)
+
 
 def scores(peaks: Sequence[Any], tables: Sequence[Any]) -> Any:
     """Translation Scores (L, H): of each row the share of the target tokens with a link whose peak
@@ -82,7 +97,8 @@ def scores(peaks: Sequence[Any], tables: Sequence[Any]) -> Any:
 def pack(rows: Rows) -> Any:
     """Rows of unlike lengths as one array for a file."""
     packed = np.empty(len(rows), dtype=object)
-    packed[:] = rows
+    for at, row in enumerate(rows):  # at once, rows of one length would be a matrix
+        packed[at] = row
     return packed
 
 
@@ -104,9 +120,18 @@ class NNsight:
             found = save([layer.self_attn.output[1].argmax(dim=-1) for layer in layers])
         return torch.stack(found, dim=1)
 
+    def logits(self, inputs: dict[str, torch.Tensor], columns: dict[int, Any]) -> torch.Tensor:
+        from nnsight import save
+
+        with torch.inference_mode(), self.model.trace(inputs):
+            for layer, own in columns.items():
+                self.model.model.layers[layer].self_attn.o_proj.input[..., own] = 0
+            found = save(self.model.lm_head.output)
+        return found
+
 
 class TransformerLens:
-    """Attention matrices from hooks on patterns."""
+    """Attention matrices from hooks on patterns; heads removed by hooks on their outputs."""
 
     def __init__(self, model: str) -> None:
         from transformer_lens.model_bridge import TransformerBridge
@@ -131,6 +156,27 @@ class TransformerLens:
                 ],
             )
         return torch.stack(found, dim=1)
+
+    def logits(self, inputs: dict[str, torch.Tensor], columns: dict[int, Any]) -> torch.Tensor:
+        def remove(own: Any) -> Callable[..., torch.Tensor]:
+            def zero(z: torch.Tensor, hook: Any) -> torch.Tensor:
+                z = z.clone()
+                z.flatten(2)[..., own] = 0
+                return z
+
+            return zero
+
+        with torch.inference_mode():
+            found: torch.Tensor = self.model.run_with_hooks(
+                inputs["input_ids"],
+                attention_mask=inputs["attention_mask"],
+                position_ids=inputs["position_ids"],
+                return_type="logits",
+                fwd_hooks=[
+                    (f"blocks.{at}.attn.hook_z", remove(own)) for at, own in columns.items()
+                ],
+            )
+        return found
 
 
 class CausalHeadGating:
@@ -178,23 +224,32 @@ def main() -> None:
     print("{}", file=answers, flush=True)
     for line in sys.stdin:
         given = np.load(line.strip(), allow_pickle=True)
+        told = {}
         if "starts" in given:
-            work, loss = peer.step(list(given["ids"]), given["starts"].tolist())
+            work, told["loss"] = peer.step(list(given["ids"]), given["starts"].tolist())
         else:
-            texts = Texts(list(given["ids"]), list(given["queries"]), int(given["batch_tokens"]))
-
-            def work(texts: Texts = texts, tables: Any = given["tables"]) -> Any:
-                peaks = texts.peaks(peer.largest)
-                return peaks, scores(peaks, tables)
-
+            work = partial(of_texts, peer, Texts(*map(list, map(given.get, TEXTS))), given)
         process, wall = time.process_time(), time.perf_counter()
         made = work()
-        told = {"process": time.process_time() - process, "wall": time.perf_counter() - wall}
-        if "starts" in given:
-            told["loss"] = loss
-        else:
-            np.savez(line.strip() + ".peaks.npz", peaks=pack(made[0]), scores=made[1])
+        told |= {"process": time.process_time() - process, "wall": time.perf_counter() - wall}
+        if "starts" not in given:
+            np.savez(line.strip() + ".made.npz", **made)
         print(json.dumps(told), file=answers, flush=True)
+
+
+TEXTS = ("ids", "queries", "batches")
+
+
+def of_texts(peer: Any, texts: Texts, given: Any) -> dict[str, Any]:
+    """Losses with columns of W_O's input removed, by condition; or peaks and their scores."""
+    if "columns" in given:
+        by_condition = [
+            texts.losses(lambda inputs, at, own=own: peer.logits(inputs, own)[at])
+            for own in given["columns"]
+        ]
+        return {"losses": np.stack(by_condition)}
+    peaks = texts.peaks(peer.largest)
+    return {"peaks": pack(peaks), "scores": scores(peaks, given["tables"])}
 
 
 if __name__ == "__main__":

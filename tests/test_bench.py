@@ -33,8 +33,11 @@ QUICK: dict[str, tuple[tuple[object, ...], dict[str, Any]]] = {
         {
             "packages": {},
             "rows 2 outcome equal": True,
-            "rows 6 against": "zeroed W_O and generate",
+            "rows 6 against": "zeroed W_O",
             "rows 6 outcome equal": True,
+            "rows 7 outcome equal": True,
+            "rows 8 against": "zeroed W_O and generate",
+            "rows 8 outcome equal": True,
             "left_out 0 what": "the model",
         },
     ),

@@ -53,7 +53,7 @@ def changed() -> float:
         ROOT / "mkdocs.yml",
         *(file for file in DOCS.rglob("*") if file.is_file() and "__pycache__" not in file.parts),
         *(ROOT / "src").rglob("*.py"),
-        ROOT / "bench" / "results" / "peers.json",
+        *(ROOT / "bench" / "results").glob("peers*.json"),
     ]
     return max(file.stat().st_mtime for file in sources)
 

@@ -39,9 +39,9 @@ def rows(begin: int, seed: int = 0) -> list[AnswerRow]:
 
 
 def gates(lm: LanguageModel) -> list[Gate]:
-    """Gates that change a last layer, the first, nothing, and several layers."""
+    """Gates that change a last layer, the first, nothing, several layers, and the last again."""
     heads = list(lm.geometry.heads())
-    sets = (heads[-1:], [heads[0], heads[-2]], [], heads[len(heads) // 2 :: 3])
+    sets = (heads[-1:], [heads[0], heads[-2]], [], heads[len(heads) // 2 :: 3], heads[-2:])
     return [HeadSet(lm.geometry, tuple(one)).removed() for one in sets]
 
 
@@ -65,7 +65,8 @@ def test_losses_are_those_of_a_naive_loop(name: str, begin: int) -> None:
     lm = LanguageModel.wrap(build(name, layers=4), tokenizer(), name=name, check=False)
     wanted, put = rows(begin), gates(lm)
     found = dict(answer_losses(lm, wanted, put, batch_tokens=40))
-    assert sorted(found) == [0, 1, 2, 3]
+    assert max(map(len, answers.together(wanted, put))) > 1
+    assert sorted(found) == [0, 1, 2, 3, 4]
     for number, gate in enumerate(put):
         for row, losses in zip(wanted, found[number], strict=True):
             assert losses == pytest.approx(naive(lm, row, gate), rel=3e-6, abs=1e-5), number
@@ -107,7 +108,7 @@ def test_means_take_the_place_of_heads_by_position(name: str, begin: int) -> Non
 
 @pytest.mark.parametrize("name", ["llama", "gemma3", "mistral", "gpt2"])
 def test_what_passes_have_in_common_is_computed_once(name: str) -> None:
-    """The beginning is read once a gate, and what no gate changes once in all."""
+    """The beginning is read once a gate, and what no gate changes once in all; gates together."""
     lm = LanguageModel.wrap(build(name, layers=4), tokenizer(), name=name, check=False)
     with torch.no_grad():
         passes = answers._Passes(lm, rows(9), 8192)
@@ -115,11 +116,37 @@ def test_what_passes_have_in_common_is_computed_once(name: str) -> None:
     handle = lm.sites[1].projection.register_forward_pre_hook(
         lambda _, args: seen.append(tuple(args[0].shape[:2]))
     )
+    single = [HeadSet(lm.geometry, (head,)).removed() for head in list(lm.geometry.heads())[-4:]]
     with torch.no_grad():
-        for head in list(lm.geometry.heads())[-4:]:
-            passes.losses(HeadSet(lm.geometry, (head,)).removed())
+        for gate in single:
+            passes.losses([gate])
+        assert sorted(seen) == [(1, 9)] * 4 + [(4, 14)]
+        seen.clear()
+        passes.losses(single)
     handle.remove()
-    assert sorted(seen) == [(1, 9)] * 4 + [(4, 14)]
+    # Sixteen rows in one batch, of four different ones below the last layer.
+    assert seen == [(4, 14), (4, 9)]
+
+
+def test_gates_are_read_together_by_first_layer_and_groups_stay_what_they_are() -> None:
+    lm = LanguageModel.wrap(build("llama", layers=4), tokenizer(), check=False)
+    wanted, heads = rows(0), list(lm.geometry.heads())
+    put = [
+        HeadSet(lm.geometry, (heads[at % 16], heads[(at + 5) % 16])).removed() for at in range(39)
+    ]
+    means: list[Any] = [Mean(np.zeros((3, *lm.geometry.shape, 1), np.float32)), None]
+    placed = [means[at % 3 == 0] for at in range(39)]
+    groups = answers.together(wanted, put, placed)
+    assert sorted(at for group in groups for at in group) == [*range(39)]
+    firsts = [{answers.first_changed_layer(put[at]) for at in group} for group in groups]
+    assert all(len(own) == 1 for own in firsts) and firsts == sorted(firsts, key=min)
+    assert all(len({id(placed[at]) for at in group}) == 1 for group in groups)
+    assert 1 < max(map(len, groups)) <= 8
+    for left in (groups[1::2], groups[1:], groups[2:]):
+        some = sorted(at for group in left for at in group)
+        own = [put[at] for at in some], [placed[at] for at in some]
+        again = answers.together(wanted, *own)
+        assert [[some[at] for at in group] for group in again] == left
 
 
 def test_a_cache_that_does_not_continue_a_text_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,15 @@ from typing import Any
 RESULTS = Path(__file__).resolve().parents[2] / "bench" / "results"
 _PEERS = re.compile(r"^<!-- peers (\S+) -->$", re.MULTILINE)
 #: What models and jobs are called.
-MODELS = {"small": "4.3 M parameters", "smollm2": "SmolLM2-135M", "gemma3": "Gemma 3 270M"}
+MODELS = {
+    "small": "4.3 M parameters",
+    "smollm2": "SmolLM2-135M",
+    "gemma3": "Gemma 3 270M",
+    "qwen": "Qwen2.5 0.5B",
+}
 JOBS = {
     "translation-score": "Translation Score",
+    "removal-by-loss": "removal by loss",
     "removal": "removal",
     "lahis": "LAHIS",
     "mask": "a step of a mask",
@@ -35,18 +41,31 @@ def page(result: dict[str, Any]) -> str:
         for name, found in result["packages"].items()
     ]
     busy = machine["load_before"]
+    # A benchmark that goes on is of several processes.
+    commits = dict.fromkeys(
+        f"`{one['commit'][:7]}`" + " with changes" * one["changed_since_commit"]
+        for one in [machine, *result.get("processes", ())]
+    )
+    peaks = [
+        f"{MODELS.get(name, name)} {found['operations_a_second'] / 1e9:.0f} GFLOP/s"
+        for name, found in result["models"].items()
+        if "operations_a_second" in found
+    ]
     about = [
         f"{machine['cpu']}, {machine['threads']} thread; torch {machine['torch']}, transformers "
-        f"{machine['transformers']}; commit `{machine['commit'][:7]}`"
-        + (" with changes" if machine["changed_since_commit"] else "")
+        f"{machine['transformers']}; commit {', '.join(commits)}"
         + f"; {result['started'][:10]}; load before {busy[0]:.1f}; {result['dtype']}; seconds of "
         f"the {result['clock']}.",
         f"Packages: {'; '.join(versions) or 'none'}.",
+        *([f"Fastest large matrix product: {', '.join(peaks)}."] * bool(peaks)),
     ]
     if result["quick"]:
         about.insert(0, "**A trial of the command at its smallest size: no measurement.**")
-    head = "| job | model | against | ratio (least–most) | aim | seconds: headscope, other | same |"
-    rows = [head, "|---|---|---|---|---|---|---|", *map(row, result["rows"])]
+    head = (
+        "| job | model | against | ratio (least–most) | aim | seconds: headscope, other | "
+        "tokens/s | share of the limit | same |"
+    )
+    rows = [head, "|---|---|---|---|---|---|---|---|---|", *map(row, result["rows"])]
     left_out = [f"* {one['model']}, {one['what']}: {one['why']}" for one in result["left_out"]]
     return "\n\n".join(
         ["\n".join(about), "\n".join(rows), *(["Left out:", "\n".join(left_out)] * bool(left_out))]
@@ -67,9 +86,18 @@ def row(of: dict[str, Any]) -> str:
         f"{shown} ({ratio['min']:.2f}–{ratio['max']:.2f})",
         "–" if aim is None else f"≥ {aim}" + (", **missed**" if ratio["median"] < aim else ""),
         " ".join(f"{value:.3g}" for value in seconds),
+        both(of, "tokens_per_second", "{:,.0f}"),
+        both(of, "share_of_roofline", "{:.2f}"),
         same(of["outcome"]),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def both(of: dict[str, Any], name: str, form: str) -> str:
+    """A figure of headscope and of the other; results of earlier versions lack it."""
+    if name not in of:
+        return "–"
+    return " ".join(form.format(of[name][way]) for way in (of["headscope"], of["against"]))
 
 
 def work(of: dict[str, Any]) -> str:
@@ -80,6 +108,9 @@ def work(of: dict[str, Any]) -> str:
             batch = size["batch_tokens"]
             how = f"batches of {batch:,} tokens" if batch else "one batch"
             return f"{size['sentences']} pairs, {how}"
+        case "removal-by-loss":
+            heads = size["heads_removed"]
+            return f"{size['conditions']} conditions × {size['sentences']} sentences, {heads} heads"
         case "removal":
             shots = f", {size['shots']} shots" if size["shots"] else ""
             chat = ", chat template" if size["chat"] else ""

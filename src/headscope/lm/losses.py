@@ -38,6 +38,8 @@ from headscope.lm.positions import answers_at
 
 #: Logits held at once: 32 million numbers, 128 MB in 32 bits.
 CHUNK = 1 << 25
+#: Of these, so many are normalised at once on a CPU.
+_CACHED = 1 << 22
 #: Whether a model's logits can be made apart, found out once for each.
 _known: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
 #: Largest difference allowed in that try-out, relative to the largest logit: other shapes may be
@@ -192,7 +194,14 @@ def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.T
 
 
 def _entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    return functional.cross_entropy(logits.float(), targets.to(logits.device), reduction="none")
+    targets = targets.to(logits.device)
+    rows = max(1, _CACHED // logits.shape[1])
+    if logits.device.type == "cpu" and not logits.requires_grad and len(logits) > rows:
+        # Some rows at a time, whose normalised logits need no new pages of memory each time.
+        starts = range(0, len(logits), rows)
+        parts = [_entropy(logits[at : at + rows], targets[at : at + rows]) for at in starts]
+        return torch.cat(parts)
+    return functional.cross_entropy(logits.float(), targets, reduction="none")
 
 
 @outermost

@@ -4,8 +4,9 @@ With and without one gate (`losses_with_and_without`) the layers below the gate 
 (`answer_losses`) the tokens with which all rows begin (shots, the wording of a prompt) are read
 once a gate and kept as keys and values; of the rest, the layers below the first that a gate changes
 are computed once in all: gates are taken in the order of their first layers, and what enters that
-layer is carried along. Rows are padded on the right, so that the distance of a token to those
-before it, which sliding windows go by, is the same with a common beginning and without.
+layer is carried along. Few rows are read under several gates at once (`together`), since more rows
+of equal length leave less padding. Rows are padded on the right, so that the distance of a token to
+those before it, which sliding windows go by, is the same with a common beginning and without.
 """
 
 from __future__ import annotations
@@ -20,10 +21,13 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from headscope.errors import InputError, out_of_memory
 from headscope.heads import Gate
 from headscope.lm.batching import Batch, memory_errors, release_memory
+from headscope.lm.gates import gate_tensor
+from headscope.lm.hooks import inner_model, once_a_model
 from headscope.lm.inputs import evaluating
 from headscope.lm.losses import applies_apart, losses_at
 from headscope.lm.model import LanguageModel
@@ -34,6 +38,10 @@ from headscope.lm.replacement import Replacement
 #: Largest difference of a loss, in nats, that a common beginning may make in the try-out.
 _SAME = {torch.float32: 1e-3, torch.float64: 1e-6}
 _SAME_IN_HALF = 0.25
+#: Tokens behind the beginning of the two rows that are tried.
+_TRIED = (5, 8)
+#: So many gates are read together at most, of so many tokens.
+_GATES, _TOKENS = 8, 1 << 15
 
 
 def first_changed_layer(gate: Gate) -> int:
@@ -81,6 +89,25 @@ class AnswerRow:
     places: NDArray[np.intp]
 
 
+def together(
+    rows: Sequence[AnswerRow],
+    gates: Sequence[Gate],
+    replacements: Sequence[Replacement | None] | None = None,
+) -> list[list[int]]:
+    """Places of the gates that `answer_losses` reads together, by the first layer they change.
+
+    Gates of a group have that layer and their replacement in common. Losses under one of them
+    depend, by rounding, on the others; of some whole groups, in this order, come the same groups.
+    """
+    most = max(1, min(_GATES, _TOKENS // sum(len(row.ids) for row in rows)))
+    kinds: dict[tuple[int, int], list[int]] = {}
+    for at, gate in enumerate(gates):
+        own = None if replacements is None else replacements[at]
+        kinds.setdefault((first_changed_layer(gate), id(own)), []).append(at)
+    groups = [some[at : at + most] for some in kinds.values() for at in range(0, len(some), most)]
+    return sorted(groups, key=lambda some: (first_changed_layer(gates[some[0]]), some[0]))
+
+
 def answer_losses(
     lm: LanguageModel,
     rows: Sequence[AnswerRow],
@@ -93,7 +120,7 @@ def answer_losses(
     Raises `InputError` if a row is longer than the context or none of its tokens is wanted.
 
     Args:
-        gates: in any order; they come back by the first layer that they change.
+        gates: in any order; they come back by the groups of `together`.
         replacements: for each gate what stands in the place of what it removes, as for
             `LanguageModel.gated`, or None for zero. The first wanted token of a row is where its
             answer begins.
@@ -106,90 +133,113 @@ def answer_losses(
     for number, row in enumerate(rows):
         if not len(row.places) or int(row.places[0]) < 1:
             raise InputError(f"Row {number} has no answer behind a first token.")
-    waiting = sorted(range(len(gates)), key=lambda at: (first_changed_layer(gates[at]), at))
+    waiting = together(rows, gates, replacements)
     passes: _Passes | None = None
     while waiting:
+        some = waiting[0]
         try:
             with memory_errors(), evaluating(lm.model), torch.no_grad():
                 passes = passes or _Passes(lm, rows, batch_tokens)
-                own = None if replacements is None else replacements[waiting[0]]
-                losses = passes.losses(gates[waiting[0]], own)
+                own = None if replacements is None else replacements[some[0]]
+                losses = passes.losses([gates[at] for at in some], own)
         except torch.OutOfMemoryError:
             if batch_tokens <= max(len(row.ids) for row in rows):
                 raise
         else:
-            yield waiting.pop(0), losses
+            del waiting[0]
+            yield from zip(some, losses, strict=True)
             continue
         passes, batch_tokens = None, batch_tokens // 2
         release_memory()
 
 
+_shares = once_a_model(can_share)
+
+
 class _Passes:
-    """The batches of some rows, and what the layers below `layer` make of them."""
+    """The batches of some rows under several gates, and what the layers below `layer` make of them.
+
+    A batch holds numbers of rows, row r under gate g as g · rows + r.
+    """
 
     def __init__(self, lm: LanguageModel, rows: Sequence[AnswerRow], batch_tokens: int) -> None:
         self.lm, self.rows = lm, rows
         # A beginning that is read alone is a short row.
         within = max(len(row.ids) for row in rows) <= lm.longest_shared
-        self.begin = _common(rows) if within else 0
+        self.begin = common_beginning(rows) if within else 0
         self.plain: Any = None
         if self.begin and not self._continues():
             self.begin = 0
         if self.begin:
             self.plain = self._read()
-        lengths = [len(row.ids) - self.begin for row in rows]
-        longest = max(lengths)
+        self.lengths = [len(row.ids) - self.begin for row in rows]
+        longest = max(self.lengths)
         # Keys and values of the beginning are held for every row.
-        size = max(longest, batch_tokens * longest // (longest + self.begin))
-        self.buckets = lm.buckets(lengths, size)
-        self.shares = can_share(lm)
+        self.size = max(longest, batch_tokens * longest // (longest + self.begin))
+        self.shares = _shares(lm)
         # Tried out here, since nothing may be replayed meanwhile.
-        applies_apart(lm, self._batch(self.buckets[0], None))
-        self.layer = 0
-        self.below: list[Prefix] = []
+        applies_apart(lm, self._batch([0], None))
+        self.gates = 0
 
     def losses(
-        self, gate: Gate, replacement: Replacement | None = None
-    ) -> list[NDArray[np.float32]]:
-        """The losses of each row under a gate; its first layer is not below that of the last."""
+        self, gates: Sequence[Gate], replacement: Replacement | None = None
+    ) -> list[list[NDArray[np.float32]]]:
+        """The losses of each row under each gate; their first layer is not below that of the
+        last ones."""
+        rows = len(self.rows)
+        if len(gates) != self.gates:
+            self.gates, self.layer = len(gates), 0
+            self.buckets = self.lm.buckets(self.lengths * len(gates), self.size)
+            self.below: list[tuple[list[int], Prefix]] = []
         if self.shares:
-            self._advance(min(first_changed_layer(gate), self.lm.geometry.layers - 1))
-        losses: list[NDArray[np.float32]] = [np.zeros(0, np.float32)] * len(self.rows)
-        with self.lm.gated(gate, replacement):
-            cache = self._read() if self.begin else None
-            for number, bucket in enumerate(self.buckets):
-                with self._replayed(number):
-                    for at, values in zip(bucket, self._bucket(bucket, cache), strict=True):
-                        losses[at] = values
-        return losses
+            self._advance(min(*map(first_changed_layer, gates), self.lm.geometry.layers - 1))
+        values = torch.stack([gate_tensor(self.lm.geometry, gate) for gate in gates])
+        found = [[np.zeros(0, np.float32)] * rows for _ in gates]
+        cache = None
+        if self.begin:
+            with self.lm.gated(values[0] if len(gates) == 1 else values, replacement):
+                cache = self._read(len(gates))
+        for number, bucket in enumerate(self.buckets):
+            own = values[0] if len(gates) == 1 else values[[at // rows for at in bucket]]
+            with self.lm.gated(own, replacement), self._replayed(number, bucket):
+                for at, losses in zip(bucket, self._bucket(bucket, cache), strict=True):
+                    found[at // rows][at % rows] = losses
+        return found
 
     def _advance(self, layer: int) -> None:
-        """Carry what enters a layer on to a higher one."""
+        """Carry what enters a layer on to a higher one, of every row of a batch once."""
         if layer <= self.layer:
             return
         below = []
         for number, bucket in enumerate(self.buckets):
-            with record_prefix(self.lm, layer, stop=True) as recording, self._replayed(number):
-                batch = self._batch(bucket, self.plain)
-                self.lm.forward(batch, logits=False)
-            below.append(recording.prefix())
+            rows = [*dict.fromkeys(at % len(self.rows) for at in bucket)]
+            with (
+                record_prefix(self.lm, layer, stop=True) as recording,
+                self._replayed(number, rows),
+            ):
+                self.lm.forward(self._batch(rows, self.plain), logits=False)
+            below.append((rows, recording.prefix()))
         self.layer, self.below = layer, below
 
-    def _replayed(self, number: int) -> contextlib.AbstractContextManager[None]:
+    def _replayed(
+        self, number: int, bucket: Sequence[int]
+    ) -> contextlib.AbstractContextManager[None]:
         if not self.layer:
             return contextlib.nullcontext()
-        return replay_prefix(self.lm, self.below[number], last=True)
+        rows, prefix = self.below[number]
+        places = [rows.index(at % len(self.rows)) for at in bucket]
+        return replay_prefix(self.lm, prefix.select(places), last=True)
 
-    def _read(self) -> Any:
-        """Keys and values of the common beginning, under whatever gate is active."""
-        batch = self.lm.collate([self.rows[0].ids[: self.begin]])
-        with answers_at([self.begin]):
+    def _read(self, gates: int = 1) -> Any:
+        """Keys and values of the common beginning, as many rows as there are gates active."""
+        batch = self.lm.collate([self.rows[0].ids[: self.begin]] * gates)
+        with answers_at([self.begin] * gates):
             return self.lm.forward(batch, logits=False, use_cache=True).past_key_values
 
     def _batch(self, bucket: Sequence[int], cache: Any) -> Batch:
         """What follows the common beginning, padded on the right."""
         begin = 0 if cache is None else self.begin
-        rows = [self.rows[at].ids[begin:] for at in bucket]
+        rows = [self.rows[at % len(self.rows)].ids[begin:] for at in bucket]
         width = max(map(len, rows))
         ids = torch.full((len(rows), width), self.lm.pad_token_id)
         mask = torch.zeros((len(rows), begin + width), dtype=torch.long)
@@ -199,26 +249,40 @@ class _Passes:
         positions = torch.arange(begin, begin + width).expand(len(rows), width)
         if cache is not None:
             cache = copy.deepcopy(cache)
-            cache.batch_repeat_interleave(len(rows))
+            gates = torch.tensor([at // len(self.rows) for at in bucket])
+            cache.batch_select_indices(gates.to(self.lm.device))
         return Batch(ids, mask, positions, cache)
 
     def _bucket(self, bucket: Sequence[int], cache: Any) -> list[NDArray[np.float32]]:
         batch = self._batch(bucket, cache)
         wanted = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
-        for at, row in enumerate(bucket):
-            places = self.rows[row].places - (0 if cache is None else self.begin)
-            wanted[at, torch.from_numpy(places)] = True
-        with answers_at([int(self.rows[at].places[0]) for at in bucket]):
+        own = [self.rows[at % len(self.rows)].places for at in bucket]
+        for at, places in enumerate(own):
+            wanted[at, torch.from_numpy(places - (0 if cache is None else self.begin))] = True
+        with answers_at([int(places[0]) for places in own]):
             flat = losses_at(self.lm, batch, wanted).cpu().numpy()
-        return np.split(flat, np.cumsum([len(self.rows[at].places) for at in bucket])[:-1])
+        return np.split(flat, np.cumsum([len(places) for places in own])[:-1])
 
     def _continues(self) -> bool:
-        """Whether rows after a kept beginning have the losses of whole rows, tried on two rows."""
-        by_length = sorted(range(len(self.rows)), key=lambda at: len(self.rows[at].ids))
-        tried = sorted({by_length[0], by_length[-1]})
-        whole = self._bucket(tried, None)
+        """Whether rows after a kept beginning have the losses of whole rows, tried on two rows.
+
+        On their first tokens behind it, where every layer keeps the keys of all tokens.
+        """
+        by_length = sorted(self.rows, key=lambda row: len(row.ids))
+        trial = copy.copy(self)
+        trial.rows = [by_length[0], by_length[-1]]
+        layers = DynamicCache(config=inner_model(self.lm.model).config).layers
+        if all(type(layer) is DynamicLayer for layer in layers):
+            ends = [
+                min(len(row.ids), self.begin + n) for row, n in zip(trial.rows, _TRIED, strict=True)
+            ]
+            trial.rows = [
+                AnswerRow(row.ids[:end], np.arange(self.begin + 1, end))
+                for row, end in zip(trial.rows, ends, strict=True)
+            ]
+        whole = trial._bucket([0, 1], None)
         try:
-            kept = self._bucket(tried, self._read())
+            kept = trial._bucket([0, 1], trial._read())
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
             if out_of_memory(error):
                 raise
@@ -230,7 +294,7 @@ class _Passes:
         )
 
 
-def _common(rows: Sequence[AnswerRow]) -> int:
+def common_beginning(rows: Sequence[AnswerRow]) -> int:
     """With how many tokens all rows begin, what predicts a wanted token left out."""
     columns = zip(*(row.ids for row in rows), strict=False)
     alike = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))

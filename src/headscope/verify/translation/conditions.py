@@ -9,9 +9,9 @@ linked word.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import numpy as np
@@ -35,7 +35,7 @@ from headscope.errors import InputError, nearest
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
 from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition
 from headscope.evidence.runner import ZERO, Replacements, Within, kept_texts, kept_units, pass_of
-from headscope.heads import HeadSet
+from headscope.heads import Gate, HeadSet
 from headscope.own import OwnMeasure
 from headscope.progress import Progress
 from headscope.runs import Kept, Run
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from headscope.lm import LanguageModel
     from headscope.lm.generation import GenerateConfig, Generation
+    from headscope.lm.replacement import Replacement
     from headscope.lm.shared_losses import AnswerRow
 
 
@@ -364,10 +365,10 @@ def reference_losses(
 ) -> dict[str, ReferenceLosses]:
     """The losses of every direction's references under every condition.
 
-    Each condition is kept in `run`, and a run that was stopped goes on there. Conditions with the
-    same gate are read once. `replacements` are those of each kind.
+    Conditions that are read together are kept in `run` together, and a run that was stopped goes on
+    there. Conditions with the same gate are read once. `replacements` are those of each kind.
     """
-    from headscope.lm.shared_losses import answer_losses
+    from headscope.lm.shared_losses import answer_losses, together
 
     passes = {
         condition.key: pass_of(condition, lm.geometry, (), replacements) for condition in planned
@@ -375,31 +376,36 @@ def reference_losses(
     texts = {
         name: answer_rows(lm, pairs, alignments[name], config) for name, pairs in directions.items()
     }
-    units = {f"{name} {key}": (name, key) for name in directions for key in passes}
 
-    def read(mine: Sequence[str], within: Within) -> Iterator[tuple[str, list[list[float]]]]:
+    def put(keys: Iterable[str]) -> tuple[list[Gate], list[Replacement | None]]:
+        return [passes[key].gate for key in keys], [passes[key].replacement for key in keys]
+
+    units = {
+        f"{name} {number}": (name, [[*passes][at] for at in some])
+        for name, (rows, _) in texts.items()
+        for number, some in enumerate(together(rows, *put(passes)))
+    }
+
+    def read(mine: Sequence[str], within: Within) -> Iterator[tuple[str, dict[str, Any]]]:
         for name, (rows, kinds) in texts.items():
-            own = [units[unit][1] for unit in mine if units[unit][0] == name]
-            made = answer_losses(
-                lm,
-                rows,
-                [passes[key].gate for key in own],
-                [passes[key].replacement for key in own],
-                config.batch_tokens,
-            )
-            for at, losses in made:
-                yield (
-                    f"{name} {own[at]}",
-                    [
-                        np.bincount(kind, weights=values, minlength=3).tolist()
-                        for kind, values in zip(kinds, losses, strict=True)
-                    ],
-                )
+            asked = [unit for unit in units if unit in mine and units[unit][0] == name]
+            wanted = {key for unit in asked for key in units[unit][1]}
+            own = [key for key in passes if key in wanted]
+            made = answer_losses(lm, rows, *put(own), config.batch_tokens)
+            for unit in asked:
+                some = islice(made, len(units[unit][1]))
+                yield unit, {own[at]: by_kind(kinds, losses) for at, losses in some}
 
-    kept = kept_units(run, "losses", "reading references", dict.fromkeys(units, 1), read, progress)
+    def by_kind(kinds: Iterable[NDArray[np.intp]], losses: Iterable[NDArray[np.float32]]) -> Any:
+        pairs = zip(kinds, losses, strict=True)
+        return [np.bincount(kind, weights=own, minlength=3).tolist() for kind, own in pairs]
+
+    sizes = {unit: len(keys) for unit, (_, keys) in units.items()}
+    kept = kept_units(run, "reference-losses", "reading references", sizes, read, progress)
+    sums = {(units[unit][0], key): own for unit in units for key, own in kept[unit].items()}
     return {
         name: ReferenceLosses(
-            np.array([kept[f"{name} {each.key}"] for each in planned], dtype=np.float64),
+            np.array([sums[name, each.key] for each in planned], dtype=np.float64),
             np.stack([np.bincount(kind, minlength=3) for kind in kinds]),
         )
         for name, (_, kinds) in texts.items()
