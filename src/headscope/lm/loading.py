@@ -35,9 +35,8 @@ from headscope.lm.gguf import (
     check_all_read,
     ends_of_text,
     is_gguf,
-    lean_reader,
+    lazily,
     open_gguf,
-    sizes_of_read,
 )
 from headscope.lm.hollow import hollow_model, loader_of, without_products
 from headscope.lm.hooks import kernel_name
@@ -378,10 +377,9 @@ def _from_gguf(
 
     file = open_gguf(path, name)
     dequantised = {"gguf_file": path.name, "quantization_config": GgufConfig(dequantize=True)}
-    with lean_reader() as reader_class, sizes_of_read() as sizes:
-        sizes |= {tensor.name: int(tensor.n_bytes) for tensor in reader_class(path).tensors}
+    with lazily(file, name) as sizes:
         model, report = _from_pretrained(path.parent, config, settings | dequantised, sizes)
-    check_all_read(file, model, sorted(report["unexpected_keys"]), name)
+    check_all_read(file, sorted(report["unexpected_keys"]), name)
     complete_from_gguf(model, file)
     return model, report
 
