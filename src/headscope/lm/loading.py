@@ -15,6 +15,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -138,7 +139,7 @@ def load(
             own = _tokenizer_by_name(called)
             _check_fits(own, None, name, called)
         return LanguageModel.wrap(name, own, called or "model", check=check not in (False, "never"))
-    way = way_of(
+    way = _KNOWN.get() or way_of(
         str(name), revision, device, dtype, device_map, max_memory=max_memory,
         offload_folder=offload_folder, quantise=quantise, tokenizer=tokenizer,
     )  # fmt: skip
@@ -204,6 +205,10 @@ class Way:
     target: torch.device
     settings: dict[str, Any]
     plain: bool
+
+
+#: What a `WaitingModel` whose weights are read knows already; None outside.
+_KNOWN: ContextVar[Way | None] = ContextVar("known", default=None)
 
 
 def way_of(
@@ -542,4 +547,12 @@ def waiting_model(
     if dtype == "auto":
         dtype = getattr(way.config.get_text_config(decoder=True), "dtype", None)
     known = dtype if way.plain and isinstance(dtype, torch.dtype) else None
-    return WaitingModel(hollow, known, way.target, load)
+
+    def due() -> LanguageModel:
+        before = _KNOWN.set(way)
+        try:
+            return load()
+        finally:
+            _KNOWN.reset(before)
+
+    return WaitingModel(hollow, known, way.target, due)
