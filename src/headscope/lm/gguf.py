@@ -399,9 +399,11 @@ def dequantised(file: GgufFile, tensor: Any, dtype: torch.dtype) -> torch.Tensor
 
     values, size = gguf.GGML_QUANT_SIZES[tensor.tensor_type]
     made = torch.empty(tensor.shape[::-1].tolist(), dtype=dtype)
+    flat = made.view(-1)
     with file.path.open("rb") as opened:
         opened.seek(tensor.data_offset)
-        for part in made.view(-1).split(_AT_ONCE):
+        for start in range(0, len(flat), _AT_ONCE):
+            part = flat[start : start + _AT_ONCE]
             blocks = np.fromfile(opened, np.uint8, part.numel() // values * size)
             numbers = gguf.dequantize(blocks.reshape(1, -1), tensor.tensor_type)
             part.copy_(torch.from_numpy(numbers).view(-1))

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
+import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -42,7 +43,7 @@ from headscope.lm.gguf import (
 from headscope.lm.hollow import hollow_model, loader_of, without_products
 from headscope.lm.hooks import kernel_name
 from headscope.lm.model import LanguageModel
-from headscope.lm.proofs import Check, proven
+from headscope.lm.proofs import Check, conversion, proven
 from headscope.lm.weights import computes_on_cpu, keep_gradients, quantisation
 from headscope.progress import by_size
 
@@ -381,6 +382,12 @@ def _from_gguf(
     from transformers import GgufConfig
 
     file = open_gguf(path, name)
+    wanted = settings["dtype"] if isinstance(settings["dtype"], torch.dtype) else torch.float32
+    kept = conversion(path, wanted)
+    if kept is not None and kept.is_dir():
+        model, report = _from_pretrained(kept, config, settings, sizes_of_tensors(kept))
+        complete_from_gguf(model, file)
+        return model, report
     dequantised = {"gguf_file": path.name, "quantization_config": GgufConfig(dequantize=True)}
     with lazily(file, name) as sizes:
         model, report = _from_pretrained(path.parent, config, settings | dequantised, sizes)
@@ -395,6 +402,32 @@ def complete_from_gguf(model: Any, file: GgufFile) -> None:
     ends = ends_of_text(file)
     if len(ends) > 1:
         model.generation_config.eos_token_id = ends
+
+
+def keep_converted(name: str, dtype: str = "auto") -> Path:
+    """Keep the weights of a GGUF file as `load` dequantises them into a dtype; it then reads them
+    from the folder that is returned, as long as file, packages and code are the same.
+
+    Raises `InputError` as `load`, and where there is no room.
+    """
+    path, _ = resolve(name, None)
+    if not is_gguf(path):
+        raise InputError(f"{name} is no GGUF file; other weights are read as they are.")
+    model = load(name, device="cpu", dtype=dtype, check="never").model
+    kept = conversion(path, model.dtype)
+    need = model.get_memory_footprint()
+    if kept is None or need > shutil.disk_usage(kept.parent).free:
+        raise InputError(
+            f"{name} takes {need / 1e9:.1f} GB in this dtype, and the cache has no room for it; "
+            "set HF_ASSETS_CACHE to a folder that has."
+        )
+    if not kept.is_dir():
+        with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".") as aside:
+            made = Path(aside, "model")
+            model.save_pretrained(made)
+            (made / "generation_config.json").unlink(missing_ok=True)  # it follows from the file
+            made.rename(kept)
+    return kept
 
 
 def _from_pretrained(
