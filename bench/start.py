@@ -3,11 +3,11 @@
     python bench/start.py MODEL.gguf --dtype float32 --data en-es.tsv --pair en-es --out FILE
 
 Each way runs in a process of its own, in turn, `--repeats` times: `transformers` loads the model
-with nothing else, headscope loads it without its self-check (also from a kept conversion, `headscope
-cache`), and `find translation-score` scores `--limit` pairs with the verdict of the self-check kept
-from a run before. Told are process CPU seconds, and the largest resident set beside that of the
-process before the weights were read (VmHWM) and the bytes of the parameters. With --out a run that
-was broken off goes on, and other models and dtypes are written beside.
+with nothing else, headscope loads it without its self-check, and `find translation-score` scores
+`--limit` pairs with the verdict of the self-check kept from a run before; with --kept the last two
+once more, from a kept conversion (`headscope cache`). Told are process CPU seconds, and the largest
+resident set (VmHWM) beside that before the weights were read and the bytes of the parameters. With
+--out a bench that was broken off goes on, and other models and dtypes are written beside.
 """
 
 from __future__ import annotations
