@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import json
 import math
 import os
 import unicodedata
@@ -17,7 +19,9 @@ from tokenizers import pre_tokenizers
 
 import headscope
 from headscope.errors import InputError
-from headscope.lm.gguf import open_gguf, read_gguf_config, read_gguf_tokenizer
+from headscope.lm import gguf as reading
+from headscope.lm import loading, proofs
+from headscope.lm.gguf import dequantised, open_gguf, read_gguf_config, read_gguf_tokenizer
 from headscope.studies.models import ModelChoice, about_model, model_inputs, model_provenance
 from lm_helpers import logits, sample_batch, saved
 
@@ -81,6 +85,77 @@ def test_quantised_weights_are_those_that_gguf_itself_reads_back(
     assert not hasattr(lm.model, "hf_quantizer")
     told = ModelChoice(str(tmp_path / "tiny.gguf"), device="cpu").load()
     assert told.dequantised == kind
+
+
+def test_blocks_of_every_kind_are_those_of_the_whole_tensor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_AT_ONCE", 768)  # so that a tensor has several and a rest
+    random, wholes = np.random.default_rng(0), {}
+    writer = gguf.GGUFWriter(tmp_path / "kinds.gguf", "llama")
+    for kind, (values, size) in gguf.GGML_QUANT_SIZES.items():
+        blocks = random.integers(0, 256, (5, 512 // values * size), dtype=np.uint8)
+        with contextlib.suppress(NotImplementedError), np.errstate(all="ignore"):
+            wholes[kind.name] = gguf.dequantize(blocks, kind)
+            writer.add_tensor(kind.name, blocks, raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    file = open_gguf(tmp_path / "kinds.gguf", "kinds")
+    assert len(wholes) >= 25 and set(file.tensors) == set(wholes)
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        for kind, tensor in file.tensors.items():
+            with np.errstate(all="ignore"):
+                made = dequantised(file, tensor, dtype)
+            whole = torch.from_numpy(np.array(wholes[kind])).to(dtype)
+            torch.testing.assert_close(made, whole, rtol=0, atol=0, equal_nan=True, msg=kind)
+
+
+@pytest.mark.parametrize(("dtype", "tied"), [("float32", False), ("bfloat16", True)])
+def test_a_kept_conversion_is_the_model_of_the_file(
+    dtype: str, tied: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proofs, "cached_assets_path", lambda *_, **__: tmp_path)
+    ends = {"tokenizer.ggml.eot_token_id": 3}
+    path = write(tmp_path / "it.gguf", tiny(tie_word_embeddings=tied), "Q4_0", fields=ends)
+
+    def set_in(settings: Any) -> dict[str, Any]:
+        return {key: value for key, value in settings.to_dict().items() if value}
+
+    plain = headscope.load(path, device="cpu", dtype=dtype)
+    assert (plain.model.lm_head.weight is plain.model.model.embed_tokens.weight) is tied
+    folder = loading.keep_converted(str(path), dtype)
+    assert loading.keep_converted(str(path), dtype) == folder
+
+    monkeypatch.setattr(loading, "lazily", lambda *_: pytest.fail("dequantised again"))
+    kept = headscope.load(path, device="cpu", dtype=dtype)
+    assert (kept.model.lm_head.weight is kept.model.model.embed_tokens.weight) is tied
+    assert kept.dtype == plain.dtype and (kept.digest, kept.dequantised) == (plain.digest, "Q4_0")
+    assert kept.model.state_dict().keys() == plain.model.state_dict().keys()
+    assert all(
+        torch.equal(tensor, kept.model.state_dict()[name])
+        for name, tensor in plain.model.state_dict().items()
+    )
+    assert model_inputs(kept) == model_inputs(plain)
+    assert set_in(kept.model.generation_config) == set_in(plain.model.generation_config)
+    os.utime(path, (1, 1))  # another file, as far as one can see
+    with pytest.raises(pytest.fail.Exception, match="dequantised again"):
+        headscope.load(path, device="cpu", dtype=dtype)
+
+
+def test_what_is_kept_is_told_with_its_size_and_deleted(
+    model: Any, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
+) -> None:
+    monkeypatch.setattr(proofs, "cached_assets_path", lambda *_, **__: tmp_path)
+    assert json.loads(command("cache", "--json").out)["kept"] == {}
+    told = json.loads(command("cache", file, "--dtype", "bfloat16", "--json").out)
+    ((name, size),) = told["kept"].items()
+    assert name.startswith("tiny.gguf bfloat16 ") and told["folder"] == str(tmp_path)
+    assert 0 < size - sum(2 * one.numel() for one in model.state_dict().values()) < 20_000
+    assert name in command("cache").out
+    assert json.loads(command("cache", "--clear", "--json").out)["kept"] == {}
+    assert command("cache", "pocket").code == 2
 
 
 def test_placement_and_dtype_are_as_for_any_model(model: Any, file: Path) -> None:

@@ -447,6 +447,9 @@ def test_a_file_gives_the_logits_of_its_model(name: str, tmp_path: Path) -> None
     model, path = file_of(tmp_path / "it.gguf", name)
     lm = headscope.load(path, device="cpu", check=False)
     assert largest_difference(lm.model, model) < 1e-4
+    half = headscope.load(path, device="cpu", dtype="bfloat16", check=False).model.state_dict()
+    for key, values in lm.model.state_dict().items():
+        assert torch.equal(half[key], values.to(half[key].dtype)), key
 
 
 @pytest.mark.parametrize(

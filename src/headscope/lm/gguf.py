@@ -2,8 +2,8 @@
 
 A file holds configuration, tokenizer and weights. ``transformers`` rebuilds all three; what it
 leaves out, so that the model would compute something else than the file says, is put right here
-where the file says enough, and refused otherwise. Weights are dequantised by the package ``gguf``
-and the model is an ordinary one.
+where the file says enough, and refused otherwise. Weights are dequantised by the package ``gguf``,
+one parameter at a time and block by block, and the model is an ordinary one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import importlib
 import importlib.util
 import json
 import struct
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ import torch
 
 from headscope.errors import InputError, MissingExtra, first_line
 from headscope.lm.gguf_metadata import ADVICE, DIVISORS, LONG, SHORT, complete
-from headscope.progress import by_size
 
 # What numpy and others' readers raise where bytes are missing or mean nothing.
 _UNREADABLE = (ValueError, IndexError, KeyError, TypeError, AttributeError)
@@ -50,8 +49,9 @@ _COMPOSING = frozenset(
 )
 #: Special tokens of Phi-3 that leave the space after them; its others take it in.
 _LEAVE_SPACE = frozenset(("<unk>", "<s>", "<|endoftext|>"))
-#: What the bar of weights that are made wide again is called.
-DEQUANTISING = "Dequantising weights"
+#: How many numbers are dequantised in one go: what comes between stays in a core's cache. A
+#: multiple of every kind's block.
+_AT_ONCE = 1 << 17
 _MOST_LAYERS = 10_000
 #: Longer lists are of tokens, not of layers.
 _LONG = 4096
@@ -66,7 +66,7 @@ def is_gguf(name: str | Path) -> bool:
 class GgufFile:
     """What the head of a file says.
 
-    `metadata` has every entry but the tokenizer's lists; `tensors` the names of all tensors;
+    `metadata` has every entry but the tokenizer's lists; `tensors` all tensors by name, mapped;
     `quantised` how the weights are stored, as llama.cpp calls it (``Q4_K_M``), or None if they are
     plain numbers; `has_tokenizer` whether there is a vocabulary.
     """
@@ -74,7 +74,7 @@ class GgufFile:
     path: Path
     architecture: str
     metadata: Mapping[str, Any]
-    tensors: tuple[str, ...]
+    tensors: Mapping[str, Any]
     quantised: str | None
     has_tokenizer: bool
 
@@ -137,7 +137,7 @@ def _opened(path: Path, name: str, _state: tuple[int, ...]) -> GgufFile:
         path,
         str(metadata["general.architecture"]),
         metadata,
-        tuple(tensor.name for tensor in reader.tensors),
+        {tensor.name: tensor for tensor in reader.tensors},
         _stored_as(metadata, reader.tensors),
         "tokenizer.ggml.tokens" in reader.fields and "tokenizer.ggml.model" in reader.fields,
     )
@@ -175,7 +175,7 @@ def read_gguf_config(file: GgufFile, name: str) -> Any:
         with lean_reader():
             config = AutoConfig.from_pretrained(file.path.parent, gguf_file=file.path.name)
             if not config.is_encoder_decoder:
-                complete(config, file, name, lambda: _tensors(file))
+                complete(config, file, name)
     except InputError:
         raise
     except (
@@ -200,12 +200,6 @@ def check_layers(layers: object, what: str) -> None:
         raise InputError(
             f"{what} is {layers!r:.60}; correct it, a model has 1 to {_MOST_LAYERS:,} layers."
         )
-
-
-def _tensors(file: GgufFile) -> dict[str, Any]:
-    """The tensors of a file by name, as they are stored."""
-    with lean_reader() as reader_class:
-        return {tensor.name: tensor.data for tensor in reader_class(file.path).tensors}
 
 
 def read_gguf_tokenizer(file: GgufFile, name: str) -> Any:
@@ -293,26 +287,12 @@ def ends_of_text(file: GgufFile) -> list[int]:
     return sorted(ids)
 
 
-def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str) -> None:
-    """Make sure that every tensor of a file became part of the model; `unexpected` are those that
-    its loader says it did not use.
+def check_all_read(file: GgufFile, unexpected: Sequence[str], name: str) -> None:
+    """Make sure that every tensor of a file becomes part of the model; `unexpected` do not.
 
     Raises `InputError` naming the first tensor that was passed over, such as a bias that the
     architecture usually has not: the model would compute something else than the file.
     """
-    # What `transformers` keeps there carries no types.
-    if (
-        file.architecture
-        not in importlib.import_module("transformers.integrations.gguf").GGUF_ARCHS
-    ):
-        loader = _loader()
-        kind = loader.TENSOR_PROCESSORS.get(file.architecture, loader.TensorProcessor)
-        read = loader.get_gguf_hf_weights_map(model, kind(config=model.config.to_dict()))
-        # Stacked experts are known by the name without `.weight`.
-        known = {key for stem in read for key in (stem, f"{stem}.weight")} | {DIVISORS, LONG, SHORT}
-        unexpected = [tensor for tensor in file.tensors if tensor not in known]
-        if model.config.tie_word_embeddings:
-            unexpected = [tensor for tensor in unexpected if tensor != "output.weight"]
     if unexpected:
         more = f" and {len(unexpected) - 1} more" if len(unexpected) > 1 else ""
         raise InputError(
@@ -321,49 +301,133 @@ def check_all_read(file: GgufFile, model: Any, unexpected: list[str], name: str)
         )
 
 
+@contextlib.contextmanager
+def lazily(file: GgufFile, name: str) -> Iterator[dict[str, int]]:
+    """Let `transformers` take each tensor of a file when it is due inside, instead of all at once;
+    gives the bytes of all by name, also of what they become.
+
+    Raises `InputError` as `check_all_read`.
+    """
+    from unittest import mock
+
+    import gguf
+
+    sizes = {tensor.name: int(tensor.n_bytes) for tensor in file.tensors.values()}
+
+    def due(*_: Any, model_to_load: Any, **__: Any) -> dict[str, dict[str, _Due]]:
+        kind = loader.TENSOR_PROCESSORS.get(file.architecture, loader.TensorProcessor)
+        processor, own = kind(config=model_to_load.config.to_dict()), model_to_load.state_dict()
+        names = loader.get_gguf_hf_weights_map(model_to_load, processor)
+        parts: dict[str, _Due] = {}
+        unexpected = []
+        for place, tensor in file.tensors.items():
+            # Stacked experts are known by the name without `.weight`.
+            target = names.get(place) or names.get(place.removesuffix(".weight"))
+            if place == "output.weight" and model_to_load.config.tie_word_embeddings:
+                continue
+            if target is None:
+                unexpected += [place] if place not in (DIVISORS, LONG, SHORT) else []
+                continue
+            made = parts.setdefault(target, _Due(target, own[target], file, processor, names, []))
+            made.sources.append(tensor)
+            sizes[target] = own[target].nbytes
+        check_all_read(file, unexpected, name)
+        return {"tensors": parts}
+
+    loader, maps = _loader(), functools.cache(gguf.get_tensor_name_map)  # asked of every module
+    with (
+        mock.patch.object(loader, "load_gguf_checkpoint", due),
+        mock.patch.object(gguf, "get_tensor_name_map", maps),
+    ):
+        yield sizes
+
+
+@dataclass(frozen=True)
+class _Due:
+    """A parameter that is read and dequantised when it is sliced, as those of safetensors are.
+
+    `sources` are the tensors that it is made of by `processor`, of a model whose parameters have
+    `names`; `like` has its shape and dtype.
+    """
+
+    name: str
+    like: torch.Tensor
+    file: GgufFile
+    processor: Any
+    names: Mapping[str, str]
+    sources: list[Any]
+
+    def get_dtype(self) -> str:
+        return "F32"
+
+    def get_shape(self) -> list[int]:
+        return list(self.like.shape)
+
+    def __getitem__(self, index: Any) -> torch.Tensor:
+        import numpy as np
+
+        made: dict[str, torch.Tensor] = {}
+        for tensor in self.sources:
+            zeros = np.broadcast_to(np.float32(0), tensor.shape[::-1])
+            if tensor.name in self.names and self._processed(tensor, zeros, {}).weights is zeros:
+                made[self.name] = dequantised(self.file, tensor, self.like.dtype)
+                continue
+            values = dequantised(self.file, tensor, torch.float32).numpy()
+            result = self._processed(tensor, values, made)
+            if result.name is not None:
+                made[self.name] = torch.from_numpy(np.ascontiguousarray(result.weights))
+        return made[self.name].to(self.like.dtype)[index]
+
+    def _processed(self, tensor: Any, weights: Any, made: dict[str, torch.Tensor]) -> Any:
+        """What `transformers` makes of numbers; of experts, of which several tensors become one
+        parameter, it sets that in `made` and gives no name."""
+        return self.processor.process(
+            weights=weights,
+            name=tensor.name,
+            tensor_key_mapping=self.names,
+            parsed_parameters={"tensors": made},
+        )
+
+
+def dequantised(file: GgufFile, tensor: Any, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor's numbers, as the package makes them of its blocks in 32 bits, in a dtype.
+
+    They are read from the file block by block: what is mapped would count as memory in use.
+    """
+    import gguf
+    import numpy as np
+
+    values, size = gguf.GGML_QUANT_SIZES[tensor.tensor_type]
+    made = torch.empty(tensor.shape[::-1].tolist(), dtype=dtype)
+    flat = made.view(-1)
+    with file.path.open("rb") as opened:
+        opened.seek(tensor.data_offset)
+        for start in range(0, len(flat), _AT_ONCE):
+            part = flat[start : start + _AT_ONCE]
+            blocks = np.fromfile(opened, np.uint8, part.numel() // values * size)
+            numbers = gguf.dequantize(blocks.reshape(1, -1), tensor.tensor_type)
+            part.copy_(torch.from_numpy(numbers).view(-1))
+    return made
+
+
 def _loader() -> Any:
     """Where `transformers` has its loader of all other architectures."""
     return importlib.import_module("transformers.modeling_gguf_pytorch_utils")
 
 
 @contextlib.contextmanager
-def lean_reader() -> Iterator[Any]:
+def lean_reader() -> Iterator[None]:
     """Let `transformers` read a file's head without its vocabulary inside.
 
-    The package's own reader makes an object of every entry of a list, and transformers reads the
-    head anew for configuration and weights: a minute for the 262,144 tokens of Gemma. Its bar,
-    which nothing switches off, becomes one like those of other files.
+    The package's own reader makes an object of every entry of a list: a minute for the 262,144
+    tokens of Gemma.
     """
     from unittest import mock
 
     import gguf
 
-    lean, loader = _reader_class(), _loader()
-    with mock.patch.object(gguf, "GGUFReader", lean), mock.patch.object(loader, "tqdm", _bar):
-        yield lean
-
-
-@contextlib.contextmanager
-def sizes_of_read() -> Iterator[dict[str, int]]:
-    """The bytes of all tensors that `transformers` makes of a file inside, by name, once it has."""
-    from unittest import mock
-
-    loader, sizes = _loader(), {}
-    read = loader.load_gguf_checkpoint
-
-    def remembered(*files: Any, **options: Any) -> Any:
-        parts = read(*files, **options)
-        for name, tensor in parts.get("tensors", {}).items():
-            sizes[name] = tensor.nbytes
-        return parts
-
-    with mock.patch.object(loader, "load_gguf_checkpoint", remembered):
-        yield sizes
-
-
-def _bar(tensors: Collection[Any], **_: Any) -> Iterator[Any]:
-    """Counts what tensors become, since the time that one takes goes by its numbers."""
-    return by_size(DEQUANTISING, tensors, lambda tensor: 4 * int(tensor.n_elements))
+    with mock.patch.object(gguf, "GGUFReader", _reader_class()):
+        yield
 
 
 @functools.cache

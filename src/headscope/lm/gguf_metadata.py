@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -374,13 +374,10 @@ def _implied(file: GgufFile, config: Any) -> dict[str, Any]:
     }
 
 
-def complete(
-    config: Any, file: GgufFile, name: str, tensors: Callable[[], Mapping[str, Any]]
-) -> None:
-    """Make a configuration say what its file says.
+def complete(config: Any, file: GgufFile, name: str) -> None:
+    """Make a configuration say what its file says; `name` is for messages.
 
-    `tensors` gives the file's tensors by name; `name` is for messages. Raises `InputError` naming
-    the entry and its value where the model would compute something else.
+    Raises `InputError` naming the entry and its value where the model would compute something else.
     """
     meanings, unneeded = _meanings(file, config), _unneeded(config)
     prefix = f"{file.architecture}."
@@ -402,7 +399,7 @@ def complete(
         config.vocab_size_per_layer_input = config.vocab_size
     if config.model_type in _OWN_SCALE and not said.get("attention.scale"):
         _settle_scale(config, name)
-    _scale_positions(config, file, name, tensors)
+    _scale_positions(config, file, name)
 
 
 def _settle(
@@ -480,9 +477,7 @@ def _settle_scale(config: Any, name: str) -> None:
         )
 
 
-def _scale_positions(
-    config: Any, file: GgufFile, name: str, tensors: Callable[[], Mapping[str, Any]]
-) -> None:
+def _scale_positions(config: Any, file: GgufFile, name: str) -> None:
     """Set how rotary positions are scaled, by all entries and tensors that say so together."""
     place = _rotation(config)
     divisors = [tensor for tensor in (DIVISORS, LONG, SHORT) if tensor in file.tensors]
@@ -508,13 +503,13 @@ def _scale_positions(
         if factor != 1:
             left_out = ("factor", factor)
         elif divisors == [DIVISORS]:
-            wanted = _divided(tensors()[DIVISORS], config, name)
+            wanted = _divided(file.tensors[DIVISORS].data, config, name)
         elif {LONG, SHORT} <= set(divisors):
             context = int(original or config.max_position_embeddings)
             wanted = {
                 "rope_type": "longrope",
-                "short_factor": [float(own) for own in tensors()[SHORT]],
-                "long_factor": [float(own) for own in tensors()[LONG]],
+                "short_factor": [float(own) for own in file.tensors[SHORT].data],
+                "long_factor": [float(own) for own in file.tensors[LONG].data],
                 "original_max_position_embeddings": context,
                 "attention_factor": strength,
                 "factor": config.max_position_embeddings / context,

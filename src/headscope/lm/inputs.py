@@ -44,8 +44,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def _contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    # `contiguous` alone would leave a single row of a slice with the strides of the whole.
     return tuple(
-        value.contiguous() if isinstance(value, torch.Tensor) else value for value in inputs
+        value.contiguous().view(-1, value.shape[-1]).view(value.shape)
+        if isinstance(value, torch.Tensor)
+        else value
+        for value in inputs
     )
 
 

@@ -12,9 +12,11 @@ import contextlib
 import dataclasses
 import importlib.util
 import os
+import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -35,14 +37,13 @@ from headscope.lm.gguf import (
     check_all_read,
     ends_of_text,
     is_gguf,
-    lean_reader,
+    lazily,
     open_gguf,
-    sizes_of_read,
 )
 from headscope.lm.hollow import hollow_model, loader_of, without_products
 from headscope.lm.hooks import kernel_name
 from headscope.lm.model import LanguageModel
-from headscope.lm.proofs import Check, proven
+from headscope.lm.proofs import Check, conversion, proven
 from headscope.lm.shards import begin
 from headscope.lm.weights import computes_on_cpu, keep_gradients, quantisation
 from headscope.progress import by_size
@@ -145,7 +146,7 @@ def load(
             own = _tokenizer_by_name(called)
             _check_fits(own, None, name, called)
         return LanguageModel.wrap(name, own, called or "model", check=check not in (False, "never"))
-    way = way_of(
+    way = _KNOWN.get() or way_of(
         str(name), revision, device, dtype, device_map, tp_plan=tp_plan, max_memory=max_memory,
         offload_folder=offload_folder, quantise=quantise, tokenizer=tokenizer,
     )  # fmt: skip
@@ -212,6 +213,10 @@ class Way:
     target: torch.device
     settings: dict[str, Any]
     plain: bool
+
+
+#: What a `WaitingModel` whose weights are read knows already; None outside.
+_KNOWN: ContextVar[Way | None] = ContextVar("known", default=None)
 
 
 def way_of(
@@ -396,11 +401,16 @@ def _from_gguf(
     from transformers import GgufConfig
 
     file = open_gguf(path, name)
+    wanted = settings["dtype"] if isinstance(settings["dtype"], torch.dtype) else torch.float32
+    kept = conversion(path, wanted)
+    if kept is not None and kept.is_dir():
+        model, report = _from_pretrained(kept, config, settings, sizes_of_tensors(kept))
+        complete_from_gguf(model, file)
+        return model, report
     dequantised = {"gguf_file": path.name, "quantization_config": GgufConfig(dequantize=True)}
-    with lean_reader() as reader_class, sizes_of_read() as sizes:
-        sizes |= {tensor.name: int(tensor.n_bytes) for tensor in reader_class(path).tensors}
+    with lazily(file, name) as sizes:
         model, report = _from_pretrained(path.parent, config, settings | dequantised, sizes)
-    check_all_read(file, model, sorted(report["unexpected_keys"]), name)
+    check_all_read(file, sorted(report["unexpected_keys"]), name)
     complete_from_gguf(model, file)
     return model, report
 
@@ -411,6 +421,32 @@ def complete_from_gguf(model: Any, file: GgufFile) -> None:
     ends = ends_of_text(file)
     if len(ends) > 1:
         model.generation_config.eos_token_id = ends
+
+
+def keep_converted(name: str, dtype: str = "auto") -> Path:
+    """Keep the weights of a GGUF file as `load` dequantises them into a dtype; it then reads them
+    from the folder that is returned, as long as file, packages and code are the same.
+
+    Raises `InputError` as `load`, and where there is no room.
+    """
+    path, _ = resolve(name, None)
+    if not is_gguf(path):
+        raise InputError(f"{name} is no GGUF file; other weights are read as they are.")
+    model = load(name, device="cpu", dtype=dtype, check="never").model
+    kept = conversion(path, model.dtype)
+    need = model.get_memory_footprint()
+    if kept is None or need > shutil.disk_usage(kept.parent).free:
+        raise InputError(
+            f"{name} takes {need / 1e9:.1f} GB in this dtype, and the cache has no room for it; "
+            "set HF_ASSETS_CACHE to a folder that has."
+        )
+    if not kept.is_dir():
+        with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".") as aside:
+            made = Path(aside, "model")
+            model.save_pretrained(made)
+            (made / "generation_config.json").unlink(missing_ok=True)  # it follows from the file
+            made.rename(kept)
+    return kept
 
 
 def _from_pretrained(
@@ -563,4 +599,12 @@ def waiting_model(
     if dtype == "auto":
         dtype = getattr(way.config.get_text_config(decoder=True), "dtype", None)
     known = dtype if way.plain and isinstance(dtype, torch.dtype) else None
-    return WaitingModel(hollow, known, way.target, load)
+
+    def due() -> LanguageModel:
+        before = _KNOWN.set(way)
+        try:
+            return load()
+        finally:
+            _KNOWN.reset(before)
+
+    return WaitingModel(hollow, known, way.target, due)

@@ -1,8 +1,9 @@
-"""What a model proved at load is kept, so that it need not prove it at every start.
+"""What a model proved at load is kept, so that it need not prove it at every start; on request so
+are the weights of a GGUF file as they were dequantised.
 
-The verdict of the self-check lies in the cache of the Hugging Face client (`HF_ASSETS_CACHE`),
-under a digest of all that it depends on: the files of the model, how they were loaded, and the
-code that checked them. What failed is not kept.
+Both lie in the cache of the Hugging Face client (`HF_ASSETS_CACHE`), under a digest of all that
+they depend on: the files of the model, how they were loaded, and the code that checked or converted
+them. What failed is not kept.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ Check = Literal["once", "always", "never"]
 _PACKAGES = ("torch", "transformers", "accelerate", "bitsandbytes", "gguf", "kernels", "peft")
 #: Bytes of a weight file that are read: a header is at its beginning, and is no longer.
 _HEADER = 1 << 20
+#: The part of the cache that holds weights.
+CONVERTED = "converted"
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx")
 
 
@@ -72,17 +75,33 @@ def _place(lm: LanguageModel, settings: Mapping[str, Any]) -> Path | None:
         "dtype": str(lm.dtype),
         "device": _device(lm.device),
         "attention": kernel_name(lm.model),
-        "code": _code(),
-        "packages": {name: _version(name) for name in _PACKAGES},
         "machine": [platform.machine(), torch.backends.cpu.get_cpu_capability()],
     }  # fmt: skip
-    key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    folder = kept_in("self-checks")
+    return folder and folder / f"{_key(about)}.json"
+
+
+def conversion(model: Path, dtype: torch.dtype) -> Path | None:
+    """The folder of a GGUF file's weights in a dtype, there if they are kept; None where the cache
+    cannot be written to."""
+    folder = kept_in(CONVERTED)
+    key = _key({"files": _files(model)})[:16]
+    return folder and folder / f"{model.name} {str(dtype).removeprefix('torch.')} {key}"
+
+
+def kept_in(kind: str) -> Path | None:
+    """The folder of the cache for one kind; None where it cannot be written to."""
     try:
-        folder = cached_assets_path("headscope", namespace="self-checks")
+        folder = cached_assets_path("headscope", namespace=kind)
         (folder / ".writable").touch()
-    except OSError:  # a home that is read-only or full: then the check is made at every start
+    except OSError:  # a home that is read-only or full: then nothing is kept
         return None
-    return folder / f"{key}.json"
+    return folder
+
+
+def _key(about: Mapping[str, Any]) -> str:
+    made = {"code": _code(), "packages": {name: _version(name) for name in _PACKAGES}}
+    return hashlib.sha256(json.dumps({**about, **made}, sort_keys=True).encode()).hexdigest()
 
 
 def _files(model: Path) -> list[list[Any]]:

@@ -25,9 +25,7 @@ REWRITTEN_EVERY, BAR_WIDTH = 0.2, 20
 #: What work is called that no task tells of.
 WORKING = "working"
 #: Tasks that count bytes.
-_IN_BYTES = frozenset(
-    ("loading weights", "dequantising weights", "digesting weights", "writing the checkpoint")
-)
+_IN_BYTES = frozenset(("loading weights", "digesting weights", "writing the checkpoint"))
 
 
 @contextmanager

@@ -61,6 +61,7 @@ COMMANDS = {
     "report": "headscope.studies.report",
     "heads": "headscope.studies.heads",
     "check": "headscope.studies.check",
+    "cache": "headscope.studies.cache",
     "costs": "headscope.studies.costs.costs",
     "pocket sample": "headscope.studies.pocket.sample",
     "pocket tasks": "headscope.studies.pocket.tasks",
