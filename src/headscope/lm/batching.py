@@ -15,6 +15,8 @@ from headscope.errors import InputError, first_line, out_of_memory
 
 T = TypeVar("T")
 
+#: Queries × keys of a pass over tokens behind kept ones, at most: kernels want its mask as a matrix.
+MOST_MASKED = 1 << 26
 #: Length of rows where nothing sets a bound.
 UNBOUNDED = 1 << 30
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError, out_of_memory
 from headscope.heads import Gate
-from headscope.lm.batching import Batch, memory_errors, release_memory
+from headscope.lm.batching import MOST_MASKED, Batch, memory_errors, release_memory
 from headscope.lm.inputs import evaluating
 from headscope.lm.losses import applies_apart, losses_at
 from headscope.lm.model import LanguageModel
@@ -130,8 +130,10 @@ class _Passes:
     def __init__(self, lm: LanguageModel, rows: Sequence[AnswerRow], batch_tokens: int) -> None:
         self.lm, self.rows = lm, rows
         # A beginning that is read alone is a short row.
-        within = max(len(row.ids) for row in rows) <= lm.longest_shared
-        self.begin = _common(rows) if within else 0
+        longest = max(len(row.ids) for row in rows)
+        self.begin = _common(rows) if longest <= lm.longest_shared else 0
+        if (longest - self.begin) * longest > MOST_MASKED:
+            self.begin = 0
         self.plain: Any = None
         if self.begin and not self._continues():
             self.begin = 0
@@ -216,7 +218,8 @@ class _Passes:
         """Whether rows after a kept beginning have the losses of whole rows, tried on two rows."""
         by_length = sorted(range(len(self.rows)), key=lambda at: len(self.rows[at].ids))
         tried = sorted({by_length[0], by_length[-1]})
-        whole = self._bucket(tried, None)
+        # Each without padding, whose mask would be a matrix of whole rows.
+        whole = [self._bucket([at], None)[0] for at in tried]
         try:
             kept = self._bucket(tried, self._read())
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:
