@@ -3,7 +3,7 @@
     python bench/explore.py --out bench/results/explore-pocket.json
     python bench/explore.py --model GEMMA --pair en-de --data pairs.tsv
     python bench/explore.py --clicks 5 --many 0 --idle 2          # a small version
-    python bench/explore.py --tokens 32000 --many 0 --clicks 3 --idle 5   # a long prompt
+    python bench/explore.py --tokens 32000 --threads 1                # a long prompt
 
 `headscope explore` runs in a process of its own, a headless Chromium clicks heads of its map. Of
 every click: milliseconds until the tokens of the original output have their colours, and until the
@@ -63,7 +63,7 @@ POINTED = f"""async (at) => {{
   const began = performance.now();
   const token = document.querySelectorAll("[data-lane=original] .written .tok")[at];
   token.dispatchEvent(new PointerEvent("pointerover", {{ bubbles: true }}));
-  if (!document.querySelector(".arcs path")) throw new Error(document.querySelector(".reading").textContent);
+  if (!document.querySelector(".arcs path")) throw new Error("there are no arcs");
   {PAINTED}
   return performance.now() - began;
 }}"""
@@ -72,7 +72,7 @@ POINTED = f"""async (at) => {{
 def opened(page: Any, root: str, text: str, process: int) -> dict[str, Any]:
     """What opening the page with a prompt and pointing at its output take."""
     times = []
-    for _ in range(5):
+    for _ in range(3):
         page.goto("about:blank")
         # What nobody waits for any more ends with the layer that computes.
         used = -1.0
@@ -86,6 +86,7 @@ def opened(page: Any, root: str, text: str, process: int) -> dict[str, Any]:
     return {
         "milliseconds_to_prompt": spread(times),
         "milliseconds_to_arcs": spread([page.evaluate(POINTED, at) for at in range(tokens)]),
+        "milliseconds_to_colours": clicked(page, 0, "shifted")["shifted"],
         "elements": page.evaluate("document.querySelectorAll('*').length"),
     }
 
@@ -198,11 +199,11 @@ def main() -> None:
             page = browser.new_page(viewport={"width": 1280, "height": 900})
             page.goto(address)
             if text:
-                page.wait_for_selector(".explorer")
                 about["prompt_tokens"] = given.tokens
-                about |= opened(page, page.evaluate("location.origin + '/'"), text, process.pid)
-            page.wait_for_selector(".explorer[data-state=done]", timeout=300_000)
-            result = measured(given, page, process.pid)
+                result = opened(page, page.evaluate("location.origin + '/'"), text, process.pid)
+            else:
+                page.wait_for_selector(".explorer[data-state=done]", timeout=300_000)
+                result = measured(given, page, process.pid)
             browser.close()
     finally:
         process.terminate()

@@ -84,7 +84,7 @@ def _words_at(sentence: Sentence, peaks: NDArray[np.integer]) -> list[int]:
 
 
 def excerpt(row: BestSentence) -> BestSentence:
-    """The stretch of a long target with most hits, and the source words on which peaks lie there."""
+    """The stretch of a long target with most hits, and the source words on which it peaks."""
     hits = np.cumsum([0, *(hit is True for hit in row.hit)])
     size = min(EXCERPT, len(row.tokens))
     start = int((hits[size:] - hits[: len(hits) - size]).argmax())

@@ -15,7 +15,7 @@ from headscope.errors import InputError, first_line, out_of_memory
 
 T = TypeVar("T")
 
-#: Queries × keys of a pass over tokens behind kept ones, at most: kernels want its mask as a matrix.
+#: Queries × keys of a pass behind tokens that are kept, at most: its mask is a matrix.
 MOST_MASKED = 1 << 26
 #: Length of rows where nothing sets a bound.
 UNBOUNDED = 1 << 30

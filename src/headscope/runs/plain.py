@@ -17,7 +17,7 @@ import numpy as np
 
 from headscope.errors import InputError
 
-
+#: Types whose values JSON knows as they are.
 _READY = {int, str, bool, type(None)}
 
 
