@@ -3,23 +3,31 @@
     python bench/explore.py --out bench/results/explore-pocket.json
     python bench/explore.py --model GEMMA --pair en-de --data pairs.tsv
     python bench/explore.py --clicks 5 --many 0 --idle 2          # a small version
+    python bench/explore.py --tokens 32000 --threads 1                # a long prompt
 
 `headscope explore` runs in a process of its own, a headless Chromium clicks heads of its map. Of
 every click: milliseconds until the tokens of the original output have their colours, and until the
 output of the selected gate stands there whole. Then the share of a core that the server takes while
 nobody clicks, and how its memory grows over many clicks.
+
+With `--tokens` a model of random weights and the shape `long` (`peaks_models.py`) gets a prompt of
+so many tokens: also the milliseconds from the opening of the page until the prompt is painted, and
+from the pointer on a token of the output until its arcs are.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 from machine import machine, tell
 from timing import load, moment, say, spread
@@ -40,6 +48,47 @@ CLICK = """async ([head, wanted]) => {
   });
   return times;
 }"""
+
+
+#: Until what the page has just done is painted.
+PAINTED = "await new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));"
+#: Milliseconds since the page was asked for, once the prompt of so many characters is painted.
+OPENED = f"""async (length) => {{
+  while (document.querySelector(".prompt").textContent.length !== length) {PAINTED}
+  {PAINTED}
+  return performance.now();
+}}"""
+#: Milliseconds from the pointer on a token of the output until its arcs are painted.
+POINTED = f"""async (at) => {{
+  const began = performance.now();
+  const token = document.querySelectorAll("[data-lane=original] .written .tok")[at];
+  token.dispatchEvent(new PointerEvent("pointerover", {{ bubbles: true }}));
+  if (!document.querySelector(".arcs path")) throw new Error("there are no arcs");
+  {PAINTED}
+  return performance.now() - began;
+}}"""
+
+
+def opened(page: Any, root: str, text: str, process: int) -> dict[str, Any]:
+    """What opening the page with a prompt and pointing at its output take."""
+    times = []
+    for _ in range(3):
+        page.goto("about:blank")
+        # What nobody waits for any more ends with the layer that computes.
+        used = -1.0
+        while used != (used := processor_seconds(process)):
+            time.sleep(0.5)
+        page.goto(f"{root}#{urlencode({'input': json.dumps({'prompt': text}), 'pin': '1.0'})}")
+        times.append(page.evaluate(OPENED, len(text)))
+        say(f"opened in {times[-1]:.0f} ms")
+    page.wait_for_selector(".explorer[data-state=done]", timeout=600_000)
+    tokens = page.locator("[data-lane=original] .written .tok").count()
+    return {
+        "milliseconds_to_prompt": spread(times),
+        "milliseconds_to_arcs": spread([page.evaluate(POINTED, at) for at in range(tokens)]),
+        "milliseconds_to_colours": clicked(page, 0, "shifted")["shifted"],
+        "elements": page.evaluate("document.querySelectorAll('*').length"),
+    }
 
 
 def clicked(page: Any, head: int, wanted: str = "done") -> dict[str, float]:
@@ -97,6 +146,17 @@ def measured(given: argparse.Namespace, page: Any, process: int) -> dict[str, An
     return {**result, "idle_share_of_a_core": idle, "idle_seconds": given.idle}
 
 
+def long_model(folder: str, tokens: int) -> str:
+    """Writes a model of random weights, and gives a prompt of so many of its tokens."""
+    from peaks_models import build
+    from peaks_ways import random_rows
+
+    lm, _ = build("long", "cpu", "float32")
+    lm.model.save_pretrained(folder)
+    lm.tokenizer.save_pretrained(folder)
+    return " ".join(f"w{token}" for token in random_rows(lm, 1, tokens)[0])
+
+
 def main() -> None:
     """Measures and prints; progress goes to stderr."""
     from playwright.sync_api import sync_playwright
@@ -109,11 +169,19 @@ def main() -> None:
     parser.add_argument("--clicks", type=int, default=50)
     parser.add_argument("--many", type=int, default=1000, help="clicks while memory is watched")
     parser.add_argument("--idle", type=float, default=60, help="seconds without a click")
+    parser.add_argument("--tokens", type=int, help="of a long prompt, for a model made here")
     parser.add_argument("--out", type=Path, help="also write the JSON there")
     given = parser.parse_args()
     before, began, loads = machine("cpu"), moment(), [load()]
+    text = ""
+    if given.tokens:
+        given.model = str(Path(tempfile.mkdtemp()) / "long")
+        text = long_model(given.model, given.tokens)
     words = ["explore", given.model, "--no-browser", "--device", "cpu", "--pair", given.pair]
     words += ["--data", given.data] if given.data else []
+    about: dict[str, Any] = {
+        "model": Path(given.model).name, "pair": given.pair, "began": began,
+    }  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-m", "headscope", *words],
         env={**os.environ, "OMP_NUM_THREADS": str(given.threads), "HF_HUB_OFFLINE": "1"},
@@ -130,14 +198,17 @@ def main() -> None:
             )
             page = browser.new_page(viewport={"width": 1280, "height": 900})
             page.goto(address)
-            page.wait_for_selector(".explorer[data-state=done]", timeout=300_000)
-            result = measured(given, page, process.pid)
+            if text:
+                about["prompt_tokens"] = given.tokens
+                result = opened(page, page.evaluate("location.origin + '/'"), text, process.pid)
+            else:
+                page.wait_for_selector(".explorer[data-state=done]", timeout=300_000)
+                result = measured(given, page, process.pid)
             browser.close()
     finally:
         process.terminate()
         process.wait()
     loads.append(load())
-    about = {"model": Path(given.model).name, "pair": given.pair, "began": began}
     tell(
         {**about, "machine": {**before, "threads": given.threads}, "load": loads, **result},
         given.out,

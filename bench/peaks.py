@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from machine import machine, tell
-from peaks_memory import WAYS, measure
+from peaks_memory import LONG, WAYS, measure
 from peaks_models import SHAPES, build
 from peaks_ways import Greedy, Reference, eager, random_rows
 from timing import CLOCKS, moment, say, spread
@@ -180,6 +180,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--prompt-tokens", type=int, default=48)
     parser.add_argument("--new-tokens", type=int, default=48)
     parser.add_argument("--memory-shape", choices=list(SHAPES), help="the first shape")
+    parser.add_argument("--memory-ways", nargs="+", choices=(*WAYS, *LONG))
     parser.add_argument("--memory-lengths", nargs="+", type=int, default=MEMORY_LENGTHS)
     parser.add_argument("--memory-limit", type=int, default=MEMORY_LIMIT, help="bytes")
     parser.add_argument("--out", type=Path, help="also write the JSON there")
@@ -231,7 +232,7 @@ def main() -> None:
             given.dtype,
             given.memory_limit,
             torch.get_num_threads(),
-            ("peaks", "eager_attentions") if given.quick else WAYS,
+            given.memory_ways or (("peaks", "eager_attentions") if given.quick else WAYS),
         )
     result["ended"] = moment()
     tell(result, given.out)

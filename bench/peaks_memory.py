@@ -19,9 +19,11 @@ from typing import Any
 
 import torch
 from peaks_models import build
-from peaks_ways import Reference, eager, random_rows
+from peaks_ways import Long, Reference, eager, random_rows
 
 WAYS = ("plain_last_logits", "peaks", "eager_attentions")
+#: What else is done with a long text.
+LONG = ("peaks_eager", "peaks_shared", "losses", "losses_mean", "losses_resample", "explorer")
 #: Room for what an allocation limit counts although it is never resident (address space).
 _SLACK = 1 << 30
 
@@ -81,7 +83,7 @@ def _exponent(found: dict[str, int | None]) -> float | None:
 
 
 def _run(lm: Any, way: str, tokens: int) -> None:
-    reference = Reference(lm, random_rows(lm, 1, tokens))
+    reference = (Long if way in LONG else Reference)(lm, random_rows(lm, 1, tokens))
     if way == "eager_attentions":
         with eager(lm):
             reference.eager_attentions()
@@ -133,7 +135,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("shape")
-    parser.add_argument("way", choices=WAYS)
+    parser.add_argument("way", choices=(*WAYS, *LONG))
     parser.add_argument("dtype")
     parser.add_argument("tokens", type=int)
     parser.add_argument("limit", type=int)
@@ -141,7 +143,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     lm, _ = build(given.shape, "cpu", given.dtype)
-    _run(lm, given.way, 64)
+    _run(lm, given.way, 128)
     space = resident("VmSize") + given.limit + _SLACK
     resource.setrlimit(resource.RLIMIT_AS, (space, space))
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the maximum starts anew

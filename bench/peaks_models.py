@@ -52,6 +52,8 @@ SHAPES = {
         # 4.3 million parameters; its queries and keys are wide enough for attention with peaks.
         Shape("small", 8, 192, 432, 8, 8, 24, 3072, spread=0.072),
         Shape("tiny", 2, 64, 128, 4, 2, 16, 512),
+        # A context of books; weights so wide that heads differ in what they look at.
+        Shape("long", 4, 64, 128, 8, 2, 16, 4096, context=33024, spread=0.2),
         # So many words that logits are larger than everything else.
         Shape("128k-words", 2, 64, 128, 4, 2, 16, 128000),
     )

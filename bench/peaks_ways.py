@@ -14,12 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from headscope.data.prompts import Prompt
+from headscope.data.prompts import DEFAULT_TEMPLATE, Prompt
 from headscope.find.capture import capture_greedy, capture_reference
+from headscope.heads import Gate, Head, HeadSet
+from headscope.live.explorer import Explorer
 from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.model import LanguageModel
+from headscope.lm.replacement import replacement_of
+from headscope.lm.shared_losses import AnswerRow, answer_losses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,6 +103,44 @@ class Reference:
                     steps.append(_on_cpu(torch.stack(layers)))
                 found.append(np.stack(steps))
         return np.stack(found)
+
+
+class Long(Reference):
+    """What else is done with one long text; its last `LAST` tokens are what is written of it."""
+
+    LAST = 32
+
+    def peaks_eager(self) -> None:
+        """Peaks under the attention that holds whole matrices."""
+        with eager(self.lm):
+            self.peaks()
+
+    def peaks_shared(self) -> None:
+        """Peaks of the ends of two texts that begin alike."""
+        ids = [[*self.ids[0][: -self.LAST], *self.ids[0][begin:][: self.LAST]] for begin in (0, 1)]
+        rows = [self.rows[0][-self.LAST :]] * 2
+        capture_reference(self.lm, ids, rows, None, Settings())
+
+    def losses(self, kind: str = "zero") -> None:
+        """Losses of the second half without two heads, and with."""
+        heads = HeadSet.of(self.lm.geometry, [Head(1, 0), Head(2, 1)])
+        replacement = replacement_of(kind, self.lm, [self.ids[0][:2048]], [64])
+        rows = [AnswerRow(tuple(self.ids[0]), self.rows[0])]
+        gates = [Gate.identity(self.lm.geometry), heads.removed()]
+        for _ in answer_losses(self.lm, rows, gates, [None, replacement]):
+            pass
+
+    def losses_mean(self) -> None:
+        self.losses("mean")
+
+    def losses_resample(self) -> None:
+        self.losses("resample")
+
+    def explorer(self) -> None:
+        """A run of the explorer: output, log-probabilities, and what a pinned head looks at."""
+        text = " ".join(f"w{i}" for i in self.ids[0][: -self.LAST])
+        body = {"input": {"prompt": text}, "gates": {}, "pinned": "1.0", "new_tokens": self.LAST}
+        Explorer(self.lm, DEFAULT_TEMPLATE).compute("run", body, lambda event: None, bool)
 
 
 class Greedy:

@@ -46,7 +46,7 @@ from timing import CLOCKS, load, moment, say, spread, wait
 import headscope
 from headscope.data.align import align_file
 from headscope.evidence.runner import KEPT_AT_ONCE
-from headscope.find.alignment import counted_keys, given_texts
+from headscope.find.alignment import counted_hits, given_texts
 from headscope.find.capture import capture_reference
 from headscope.find.gate_gradients import gate_gradients, moving_gate_gradients
 from headscope.find.gating import answer_losses
@@ -320,7 +320,10 @@ def translation_score(
     texts, _ = given_texts(lm, pairs, TranslationScore(chat=False), NOWHERE)
     texts = sorted(texts, key=lambda text: len(text.ids))[:sentences]
     ids = [list(text.ids) for text in texts]
-    tables = [counted_keys(text.words, skip_identical=False) for text in texts]
+    tables = [np.zeros((len(text.rows), len(text.ids)), dtype=np.bool_) for text in texts]
+    for text, table in zip(texts, tables, strict=True):
+        hits = counted_hits(text.words, skip_identical=False)
+        table[hits >> 32, hits & 0xFFFFFFFF] = True
     limit = batch_tokens or 1 << 40
     batches = lm.buckets([*map(len, ids)], limit) if batch_tokens else [[*range(len(ids))]]
     rival = Texts(ids, [text.rows - 1 for text in texts], batches)

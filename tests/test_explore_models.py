@@ -232,8 +232,12 @@ def test_tokens_are_told_once_where_memory_runs_out(monkeypatch: pytest.MonkeyPa
         assert told == wanted
 
 
-@pytest.mark.parametrize("shares", [True, False])
-def test_gates_that_are_read_together_are_read_as_if_alone(shares: bool) -> None:
+@pytest.mark.parametrize(("shares", "padded"), [(True, 4096), (False, 4096), (True, 6)])
+def test_gates_that_are_read_together_are_read_as_if_alone(
+    shares: bool, padded: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the longer row is too long to share a batch."""
+    monkeypatch.setattr("headscope.live.reading.LONGEST_PADDED", padded)
     lm = loaded("llama")
     rows = [([5, 9, 40, 33, 21, 60, 7], 3), ([8, 9, 10], 2)]
     reading = Reading(lm, rows, lambda layer: shares)

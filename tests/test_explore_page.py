@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from browser_helpers import Visit, chromium, visit
-from explore_helpers import GATED, ORIGINAL, Served, about, answer, lane, run, serving
+from explore_helpers import CHANGE, GATED, ORIGINAL, Served, about, answer, lane, run, serving
 from headscope.live import page
 
 HOSTILE = '<img src=x onerror="window.broken=1"></script>'
@@ -230,6 +230,45 @@ def test_a_newer_click_cancels_the_older_run(browser: Any) -> None:
         assert seen.value("document.querySelector('.explorer').dataset.state") == "done"
 
 
+def lit(seen: Visit) -> str:
+    """The stretch of the prompt that is marked."""
+    return str(seen.value("[...CSS.highlights.get('lit')].join('|')"))
+
+
+def test_a_prompt_of_32000_tokens_is_text_that_answers(browser: Any) -> None:
+    """No element a token: text, of which the peak is marked and brought into view."""
+    text = " ".join(f"w{at}" for at in range(32_000))
+    given = {"prompt": text, "reference": None, "language": None, "chat": False}
+
+    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for event in answer(kind, body):
+            if event["event"] == "attention":
+                event["peaks"] = [31_000] * len(event["peaks"])
+            yield event
+
+    model = about(examples=[{"title": "Long", "input": given}])
+    with explorer(browser, answers, model=model) as (seen, served):
+        shown = seen.page.locator(".prompt")
+        assert shown.text_content() == text == served.runs()[0]["input"]["prompt"]
+        assert seen.value("document.querySelectorAll('*').length") < 2_000
+        assert len(seen.page.content()) < 1_000_000
+        assert tokens(seen, "gated", "shifted").count() == 0
+        cell(seen, "5.1").click()
+        done(seen, 2)
+        looks = tokens(seen, "gated", "shifted").evaluate_all("all => all.map(e => e.className)")
+        assert len(looks) == len(CHANGE) and len(set(looks)) > 3
+        tokens(seen, "gated").nth(1).hover()
+        assert lit(seen) == "w31000" and "peak at “w31000”" in seen.page.inner_text(".reading")
+        inside = seen.value(
+            """() => {
+              const [range] = CSS.highlights.get("lit"), at = range.getBoundingClientRect();
+              const box = document.querySelector(".prompt").getBoundingClientRect();
+              return at.height > 0 && at.top >= box.top && at.bottom <= box.bottom;
+            }"""
+        )
+        assert inside and seen.page.locator(".arcs path.peak").count() == 1
+
+
 def test_arcs_go_to_the_peak_and_the_weights_are_told(browser: Any) -> None:
     with explorer(browser) as (seen, _):
         press(seen, "top", 2)
@@ -237,7 +276,7 @@ def test_arcs_go_to_the_peak_and_the_weights_are_told(browser: Any) -> None:
         tokens(seen, "gated").nth(4).hover()
         assert seen.page.locator(".arcs path").count() == 6
         assert seen.page.locator(".arcs path.peak").count() == 1
-        assert seen.page.locator(".prompt .lit").inner_text() == "broke"
+        assert lit(seen) == "broke"
         words = reading.inner_text()
         assert "head 5.1, peak at “broke”" in words and "broke 0.600" in words
         # By keyboard: the next token; this one's peak is a token of the output.
@@ -365,7 +404,7 @@ def test_spans_count_characters(browser: Any) -> None:
             yield event
 
     with explorer(browser, answers) as (seen, _):
-        assert seen.page.locator(".prompt span").all_inner_texts() == ["😀😀", "cat"]
+        assert seen.page.locator(".prompt").text_content() == "😀😀 cat"
         assert seen.page.locator(".prompt .asked").all_inner_texts() == ["cat"]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,41 @@ def test_sentences_with_one_linked_token_come_last(tmp_path: Path) -> None:
     assert naive.totals[0] == 1
     for head in scores.top(3):
         assert [each.id for each in best_sentences(tmp_path, str(head))][-1] == few.id
+
+
+def test_of_a_long_sentence_the_stretch_with_most_hits_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs, config = find_helpers.pairs("en-de", 4, seed=2), TranslationScore(bootstrap_draws=20)
+    scores, _ = scored(tmp_path / "whole", pairs, config)
+    monkeypatch.setattr("headscope.find.best_sentences.LONGEST", 3)
+    monkeypatch.setattr("headscope.find.best_sentences.EXCERPT", 5)
+    scored(tmp_path / "cut", pairs, config)
+
+    def looks(row: BestSentence) -> list[tuple[Any, ...]]:
+        """Of each token its text, the word of its peak and whether it is a hit."""
+        words = [row.source[a:b] for a, b in row.words]
+        return [
+            (row.target[a:b], words[peak] if peak >= 0 else None, hit)
+            for (a, b), peak, hit in zip(row.tokens, row.peaks, row.hit, strict=True)
+        ]
+
+    for head in scores.top(5):
+        whole, cut = (best_sentences(tmp_path / name, str(head)) for name in ("whole", "cut"))
+        for every, few in zip(whole, cut, strict=True):
+            name, first, last, size = re.fullmatch(
+                r"(.*), tokens (\d+) to (\d+) of (\d+)", few.id
+            ).groups()
+            assert (name, int(size)) == (every.id, len(every.tokens))
+            assert looks(few) == looks(every)[int(first) - 1 : int(last)] and len(few.tokens) == 5
+            most = max(
+                sum(hit is True for hit in every.hit[at:][:5]) for at in range(len(every.hit))
+            )
+            assert few.hit.count(True) == most and (few.hits, few.of) == (every.hits, every.of)
+            assert [few.source[a:b] for a, b in few.words] == [
+                every.source[a:b] for at, (a, b) in enumerate(every.words)
+                if at in every.peaks[int(first) - 1 : int(last)]
+            ]  # fmt: skip
 
 
 def test_only_the_best_heads_have_sentences(pocket_run: Path) -> None:

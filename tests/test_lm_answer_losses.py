@@ -16,6 +16,7 @@ import lm_helpers
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.lm.batching import Batch
+from headscope.lm.generation.pool import Requests, SharedPrefix
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.model import LanguageModel
 from headscope.lm.replacement import Mean
@@ -147,6 +148,22 @@ def test_gates_are_read_together_by_first_layer_and_groups_stay_what_they_are() 
         own = [put[at] for at in some], [placed[at] for at in some]
         again = answers.together(wanted, *own)
         assert [[some[at] for at in group] for group in again] == left
+
+
+@pytest.mark.parametrize(("most", "begin"), [(14 * 23, 9), (14 * 23 - 1, 0)])
+def test_a_beginning_is_not_kept_where_the_mask_behind_it_is_large(
+    most: int, begin: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm = wrapped("llama")
+    longest = max(len(row.ids) for row in rows(9))
+    assert (longest - 9) * longest == 14 * 23
+    monkeypatch.setattr(answers, "MOST_MASKED", most)
+    monkeypatch.setattr("headscope.lm.generation.pool.MOST_MASKED", most)
+    with torch.no_grad():
+        assert answers._Passes(lm, rows(9), 8192).begin == begin
+    ids = [row.ids for row in rows(9)] * 12
+    requests = Requests(ids, [1] * len(ids), None, np.zeros(len(ids), np.intp), None, False)
+    assert SharedPrefix(lm, requests).tokens == begin
 
 
 def test_a_cache_that_does_not_continue_a_text_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from browser_helpers import Visit, chromium, visit
+from headscope.find.best_sentences import excerpt
 from headscope.report.drawing.arcs import DATA, DRAWN, draw_head_sentences
 from headscope.report.html import dump_json
 from headscope.report.page import page_of, render
+from headscope.results.translation import BestSentence
 from headscope.runs import carry_out
 from headscope.shown.blocks import (
     Column,
@@ -90,6 +92,28 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = folder / "page.html"
     file.write_text(render(page_of(shown, folder, "find lahis")), "utf-8")
     return file
+
+
+def test_a_pair_of_32000_tokens_is_a_small_page(browser: Any, tmp_path: Path) -> None:
+    """Of a long pair a stretch is kept, so that neither run nor page grow with it."""
+    text, many = " ".join(f"w{at}" for at in range(16_000)), 16_000
+    row = BestSentence(
+        part="en-de", head="0.1", id="book", source=text, target=text, words=spans(text),
+        tokens=spans(text), peaks=tuple(reversed(range(many))),
+        hit=tuple(9_000 <= at < 9_050 for at in range(many)), hits=50, of=many,
+    )  # fmt: skip
+    shown = HeadSentences("Arcs", {(0, 1): [excerpt(row)]}, COMMAND)
+    carry_out("find lahis", tmp_path / "run", {"seed": 0}, {}, lambda run: {"model": {"name": "m"}})
+    file = tmp_path / "page.html"
+    sections = [Section("Sentences", [shown])]
+    whole = Shown("Arcs", "Where heads look.", ["Something."], sections=sections)
+    file.write_text(render(page_of(whole, tmp_path / "run", "find lahis")), "utf-8")
+    assert file.stat().st_size < 200_000
+    with visit(browser, file) as seen:
+        drawn = arcs(seen)
+        assert len(drawn) == 128 and sum(each[1] == "key-base" for each in drawn) == 50
+        assert dict(words_at(seen)).keys() == {f"w{many - 1 - int(each[0][1:])}" for each in drawn}
+        assert seen.errors == []
 
 
 def arcs(seen: Visit) -> list[tuple[Any, ...]]:

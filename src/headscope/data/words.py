@@ -190,11 +190,23 @@ def membership(
     """
     import numpy as np
 
-    if not words:
-        return np.zeros((len(spans), 0), dtype=bool)
-    starts = np.array([word.start + offset for word in words])
-    ends = np.array([word.end + offset for word in words])
-    return (spans[:, :1] < ends) & (spans[:, 1:] > starts) & (spans[:, :1] < spans[:, 1:])
+    member = np.zeros((len(spans), len(words)), dtype=bool)
+    member[belonging(spans, words, offset)] = True
+    return member
+
+
+def belonging(
+    spans: NDArray[np.int64], words: Sequence[Word], offset: int = 0
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The pairs of token and word that `membership` marks, by token; words are in their order."""
+    import numpy as np
+
+    places = np.array([(word.start, word.end) for word in words], dtype=np.int64).reshape(-1, 2)
+    first = np.searchsorted(places[:, 1] + offset, spans[:, 0], "right")
+    after = np.searchsorted(places[:, 0] + offset, spans[:, 1], "left")
+    counts = np.where(spans[:, 0] < spans[:, 1], np.maximum(after - first, 0), 0)
+    shift = np.repeat(first - np.cumsum(counts) + counts, counts)
+    return np.repeat(np.arange(len(spans)), counts), np.arange(counts.sum()) + shift
 
 
 def within(spans: NDArray[np.int64], start: int, end: int) -> NDArray[np.bool_]:

@@ -1,7 +1,8 @@
 """Counting hits: peaks of one sentence against its word links, and against other sentences'.
 
-A sentence is reduced to tables over (target token, key token); every count for all heads at once
-is then one look-up of the peaks in such a table.
+A sentence is reduced to the pairs of target token and key token that are a hit, each one number;
+every count for all heads at once is then one look-up of the peaks among them. So a sentence takes
+memory as it has tokens, not as their square.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headscope.answers import answer_span
 from headscope.data.align import Alignment, AlignWords, align_file
 from headscope.data.pairs import Links, PairFile, SentencePair
 from headscope.data.prompts import Prompt, translation_prompts
-from headscope.data.words import Word, membership, within
+from headscope.data.words import Word, belonging, within
 from headscope.find.capture import Captured, capture_greedy, capture_reference
 from headscope.find.scoring import RunPart
 from headscope.lm.prompting import chat_writer
@@ -30,30 +31,29 @@ if TYPE_CHECKING:
     from headscope.find.translation_config import TranslationScore
     from headscope.lm import LanguageModel
 
-Bools = NDArray[np.bool_]
+#: Pairs of two kinds of things by their numbers, such as tokens and words.
+Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
+#: Pairs of target token and key as single numbers, see `hits_at`; each once, ascending.
+Hits = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Sentence:
     """One pair as tokens and words.
 
-    `target` (n, Wt): which target token belongs to which target word; `source` (T, Ws): which
-    token of the whole sequence belongs to which source word. `links` holds (source word, target
-    word); `identical` those of them whose words have the same surface form. `text` is the target,
-    and `spans` (n, 2) are the characters of its tokens.
+    `target`: which target token belongs to which target word; `source`: which token of the whole
+    sequence belongs to which source word. `links` holds (source word, target word); `identical`
+    those of them whose words have the same surface form. `text` is the target, and `spans` (n, 2)
+    are the characters of its tokens. `lengths`: number of source words and target words.
     """
 
-    target: Bools
-    source: Bools
+    target: Pairs
+    source: Pairs
     links: Links
     identical: Links
     text: str
     spans: Spans
-
-    @property
-    def lengths(self) -> tuple[int, int]:
-        """Number of source words and target words."""
-        return self.source.shape[1], self.target.shape[1]
+    lengths: tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,28 +79,50 @@ def identical_links(links: Links, source: Sequence[Word], target: Sequence[Word]
     return frozenset((i, j) for i, j in links if source[i].text == target[j].text)
 
 
-def counted_keys(sentence: Sentence, skip_identical: bool) -> Bools:
-    """Which keys count as a hit for which target token, bool (n, T); none for one not counted."""
+def counted_hits(sentence: Sentence, skip_identical: bool) -> Hits:
+    """Which keys count as a hit for which target token."""
     allowed, identical = _allowed(sentence, [sentence.links, sentence.identical])
-    if skip_identical:
-        allowed &= ~identical.any(axis=1)[:, None]
-    return np.asarray(allowed)
+    return _without(allowed, identical >> 32) if skip_identical else allowed
 
 
-def _allowed(sentence: Sentence, several: Sequence[Links]) -> Bools:
-    """Which keys are a hit for which target token under each of several links, bool (links, n, T).
+def hits_at(peaks: NDArray[np.integer]) -> Hits:
+    """The peak (n, ...) of each target token as a pair of token and key; -1 is no key of any."""
+    tokens = np.arange(len(peaks)).reshape(-1, *[1] * (peaks.ndim - 1))
+    return np.asarray(tokens << 32 | peaks.astype(np.int64) & 0xFFFFFFFF)
+
+
+def by_second(pairs: Pairs) -> dict[int, list[int]]:
+    """What is paired with each second thing, in order."""
+    firsts: dict[int, list[int]] = {}
+    for first, second in zip(*(side.tolist() for side in pairs), strict=True):
+        firsts.setdefault(second, []).append(first)
+    return firsts
+
+
+def _allowed(sentence: Sentence, several: Sequence[Links]) -> list[Hits]:
+    """Which keys are a hit for which target token under each of several links.
 
     Links that fall outside the sentence's words are dropped.
     """
-    sources, targets = sentence.lengths
-    # Counts of at most some hundred words are exact in float32, whose products are fast.
-    matrix = np.zeros((len(several), targets, sources), dtype=np.float32)
-    for number, links in enumerate(several):
-        for i, j in links:
-            if i < sources and j < targets:
-                matrix[number, j, i] = 1
-    target, source = (side.astype(np.float32) for side in (sentence.target, sentence.source))
-    return np.asarray(target @ matrix @ source.T > 0)
+    target, source = by_second(sentence.target), by_second(sentence.source)
+    return [
+        np.unique(
+            np.array(
+                [
+                    token << 32 | key
+                    for i, j in links
+                    for token in target.get(j, ())
+                    for key in source.get(i, ())
+                ],
+                dtype=np.int64,
+            )
+        )
+        for links in several
+    ]
+
+
+def _without(hits: Hits, tokens: NDArray[np.int64]) -> Hits:
+    return hits[np.isin(hits >> 32, tokens, invert=True)]
 
 
 def count_hits(
@@ -117,37 +139,34 @@ def count_hits(
     `skip_identical` leaves out target tokens with a linked word of the same surface form, also for
     chance.
     """
-    allowed = _allowed(sentence, [sentence.links, sentence.identical, *others])
-    linked = np.asarray(allowed[0].any(axis=1))
-    same = np.asarray(allowed[1].any(axis=1)) & linked
+    linked, same, *chances = _allowed(sentence, [sentence.links, sentence.identical, *others])
+    tokens = np.intersect1d(same >> 32, linked >> 32)
     if skip_identical:
-        allowed &= ~same[:, None]
-        linked, same = linked & ~same, np.zeros_like(same)
-    chances = allowed[2:]
-    sizes = chances.any(axis=2).sum(axis=1)
-    chances, sizes = chances[sizes > 0], sizes[sizes > 0]
-    if average == "macro":
-        chances = chances / sizes[:, None, None]
-    tables = [allowed[0], allowed[0] & same[:, None], chances.sum(axis=0)]
-    hits, identical_hits, chance = _look_up(np.stack(tables, dtype=np.float64), peaks)
+        linked, *chances = (_without(hits, tokens) for hits in (linked, *chances))
+        tokens = tokens[:0]
+    sizes = np.array([len(np.unique(hits >> 32)) for hits in chances], dtype=np.int64)
+    weights = 1 / np.maximum(sizes, 1) if average == "macro" else np.ones(len(sizes))
+    of_draw = np.repeat(weights, [len(hits) for hits in chances])
+    drawn, place = np.unique(np.concatenate([*chances, linked[:0]]), return_inverse=True)
+    at = hits_at(peaks)
     return Counts(
-        hits.astype(np.int32),
-        int(linked.sum()),
-        identical_hits.astype(np.int32),
-        int(same.sum()),
-        chance,
-        float(len(sizes) if average == "macro" else sizes.sum()),
+        _summed(at, linked).astype(np.int32),
+        len(np.unique(linked >> 32)),
+        _summed(at, linked[np.isin(linked >> 32, tokens)]).astype(np.int32),
+        len(tokens),
+        _summed(at, drawn, np.bincount(place, of_draw, len(drawn))),
+        float((sizes > 0).sum() if average == "macro" else sizes.sum()),
     )
 
 
-def _look_up(tables: NDArray[np.float64], peaks: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Sum over target tokens of `table[token, peak]` for every table (k, n, T) and head; -1 counts
-    as 0."""
-    padded = np.pad(tables, ((0, 0), (0, 0), (0, 1)))
-    places = peaks.reshape(len(peaks), int(np.prod(peaks.shape[1:]))).astype(np.int64)
-    flat = np.take_along_axis(padded, places[None], axis=2)
-    total: NDArray[np.float64] = flat.sum(axis=1).reshape(-1, *peaks.shape[1:])
-    return total
+def _summed(
+    at: Hits, hits: Hits, weights: NDArray[np.float64] | float = 1.0
+) -> NDArray[np.float64]:
+    """The sum over target tokens of what `hits` at the peaks weigh."""
+    weights = np.broadcast_to(weights, hits.shape)
+    place = np.searchsorted(hits, at)
+    found = np.append(hits, -1)[place] == at
+    return np.asarray(np.append(weights, 0.0)[np.where(found, place, -1)].sum(axis=0))
 
 
 def similar_sentences(
@@ -332,12 +351,15 @@ def _words(alignment: Alignment) -> list[Words]:
     return [(source, target, links or frozenset()) for source, target, links in rows]
 
 
-def _source(spans: NDArray[np.int64], place: tuple[int, int], words: Words) -> NDArray[np.bool_]:
+def _source(spans: NDArray[np.int64], place: tuple[int, int], words: Words) -> Pairs:
     """Which token belongs to which source word; tokens outside the source belong to none."""
-    return membership(spans, words[0], place[0]) & within(spans, *place)[:, None]
+    tokens, of_word = belonging(spans, words[0], place[0])
+    inside = within(spans[tokens], *place)
+    return tokens[inside], of_word[inside]
 
 
-def _sentence(spans: Spans, source: Bools, words: Words, text: str) -> Sentence:
+def _sentence(spans: Spans, source: Pairs, words: Words, text: str) -> Sentence:
     """`spans` are the characters of the target's tokens; some may lie beyond its text."""
-    target, identical = membership(spans, words[1]), identical_links(words[2], words[0], words[1])
-    return Sentence(target, source, words[2], identical, text, spans.clip(0, len(text)))
+    identical, sizes = identical_links(words[2], words[0], words[1]), (len(words[0]), len(words[1]))
+    target = belonging(spans, words[1])
+    return Sentence(target, source, words[2], identical, text, spans.clip(0, len(text)), sizes)

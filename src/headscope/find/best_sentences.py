@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.align import Alignment
 from headscope.data.pairs import SentencePair
-from headscope.find.alignment import Bools, Sentence, counted_keys
+from headscope.find.alignment import Sentence, by_second, counted_hits, hits_at
 from headscope.find.capture import KEPT_HEADS, Captured
 from headscope.find.scoring import RunPart
 from headscope.heads import HeadScores
@@ -18,6 +19,8 @@ from headscope.runs import encode
 
 #: Sentences of a head, at most; those with fewer linked tokens come last.
 KEPT_SENTENCES, FEWEST_LINKED = 10, 2
+#: Tokens, or words, of a sentence that is kept whole, at most; and tokens that are kept of others.
+LONGEST, EXCERPT = 512, 128
 
 
 def keep_sentences(
@@ -45,33 +48,62 @@ def keep_sentences(
         for at in order[:KEPT_SENTENCES]:
             pair, sentence = pairs[at], sentences[at]
             peaks = captured[at].peaks[:, head.layer, head.head]
-            counted = counted_keys(sentence, skip_identical)
-            # Peaks of -1 take the last column, which is no key.
-            hit = np.pad(counted, ((0, 0), (0, 1)))[np.arange(len(peaks)), peaks]
-            linked = np.asarray(counted.any(axis=1))
-            rows.append(
-                BestSentence(
-                    part=part.name,
-                    head=str(head),
-                    id=pair.id,
-                    source=pair.source,
-                    target=sentence.text,
-                    words=tuple((word.start, word.end) for word in alignment.source_words[at]),
-                    tokens=tuple(map(tuple, sentence.spans.tolist())),
-                    peaks=tuple(_words_at(sentence, peaks)),
-                    hit=tuple(bool(on) if of else None for on, of in zip(hit, linked, strict=True)),
-                    hits=int(own[at]),
-                    of=int(totals[at]),
-                )
+            counted = counted_hits(sentence, skip_identical)
+            hit = np.isin(hits_at(peaks), counted)
+            linked = np.isin(np.arange(len(peaks)), counted >> 32)
+            row = BestSentence(
+                part=part.name,
+                head=str(head),
+                id=pair.id,
+                source=pair.source,
+                target=sentence.text,
+                words=tuple((word.start, word.end) for word in alignment.source_words[at]),
+                tokens=tuple(map(tuple, sentence.spans.tolist())),
+                peaks=tuple(_words_at(sentence, peaks)),
+                hit=tuple(bool(on) if of else None for on, of in zip(hit, linked, strict=True)),
+                hits=int(own[at]),
+                of=int(totals[at]),
             )
+            rows.append(excerpt(row) if max(len(row.tokens), len(row.words)) > LONGEST else row)
     part.run.write_jsonl(f"{SENTENCES}/{part.name}.jsonl", map(encode, rows))
 
 
 def _words_at(sentence: Sentence, peaks: NDArray[np.integer]) -> list[int]:
     """The source word that each peak (n,) lies on, -1 for none; of several a linked one."""
-    links = np.zeros(sentence.lengths[::-1], dtype=int)
-    for source, target in sentence.links:
-        links[target, source] = 1
-    on: Bools = np.pad(sentence.source, ((0, 1), (0, 0)))[peaks]
-    best = on * (1 + (sentence.target.astype(int) @ links > 0))
-    return [int(row.argmax()) if row.any() else -1 for row in best]
+    words_of = by_second(sentence.source[::-1])
+    links = by_second(tuple(np.array(sorted(sentence.links)).reshape(-1, 2).T))
+    linked = {
+        token: {word for at in targets for word in links.get(at, ())}
+        for token, targets in by_second(sentence.target[::-1]).items()
+    }
+    found = []
+    for token, peak in enumerate(peaks.tolist()):
+        words = words_of.get(peak, [-1])
+        found.append(next((word for word in words if word in linked.get(token, ())), words[0]))
+    return found
+
+
+def excerpt(row: BestSentence) -> BestSentence:
+    """The stretch of a long target with most hits, and the source words on which it peaks."""
+    hits = np.cumsum([0, *(hit is True for hit in row.hit)])
+    size = min(EXCERPT, len(row.tokens))
+    start = int((hits[size:] - hits[: len(hits) - size]).argmax())
+    here = slice(start, start + size)
+    shift, end = row.tokens[here][0][0], row.tokens[here][-1][1]
+    kept = sorted({word for word in row.peaks[here] if word >= 0})
+    source, words = "", list[tuple[int, int]]()
+    for before, word in zip([-1, *kept], kept, strict=False):
+        a, b = row.words[word]
+        source += row.source[row.words[before][1] : a] if before == word - 1 >= 0 else " \u2026 "
+        words.append((len(source), len(source) + b - a))
+        source += row.source[a:b]
+    return replace(
+        row,
+        id=f"{row.id}, tokens {start + 1} to {start + size} of {len(row.tokens)}",
+        source=source,
+        target=row.target[shift:end],
+        words=tuple(words),
+        tokens=tuple((a - shift, b - shift) for a, b in row.tokens[here]),
+        peaks=tuple(kept.index(word) if word >= 0 else -1 for word in row.peaks[here]),
+        hit=row.hit[here],
+    )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 #: Characters of a prompt or a reference, new tokens, and draws of a control, at most.
-LONGEST, MOST_TOKENS, MOST_DRAWS = 20_000, 512, 1_000
+LONGEST, MOST_TOKENS, MOST_DRAWS = 400_000, 512, 1_000
 #: What heads may be multiplied by.
 GATE_BOUNDS = (-1.0, 5.0)
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from headscope.data.words import Word, membership
+from headscope.data.words import Word, belonging
 from headscope.heads import Gate, Head
 from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.attention.weights import WeightRequest
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 MOST_KEPT = 1 << 28
 #: Padded tokens that are read at once under several gates.
 AT_ONCE = 1024
+#: Rows of more tokens are read one by one.
+LONGEST_PADDED = 4096
 #: Words of which the weights are told.
 TOP_WORDS = 5
 
@@ -60,7 +62,11 @@ class Reading:
     ) -> None:
         self.log_probabilities: list[Floats]
         self._lm, self._rows, self._shares = lm, rows, shares
-        apart = lm.separated([len(ids) for ids, _ in rows])
+        lengths = [len(ids) for ids, _ in rows]
+        apart = lm.separated(lengths)
+        # Padding makes a mask of tokens × tokens.
+        if max(lengths) > LONGEST_PADDED:
+            apart = [[at] for at in range(len(rows))]
         self._parts = [
             Reading(lm, [rows[at] for at in some], shares) for some in apart[1:] and apart
         ]
@@ -154,8 +160,8 @@ def looks(
     if not output:
         return Looks((), ())
     ids = [*prompt, *output]
-    of_word = membership(spans, words)
-    keys = np.flatnonzero(of_word.any(axis=1))
+    of_token, of_word = belonging(spans, words)
+    keys, of_key = np.unique(of_token, return_inverse=True)
     rows = torch.zeros((1, len(ids)), dtype=torch.bool)
     rows[0, len(prompt) - 1 : -1] = True
     places = torch.from_numpy(keys if len(keys) else np.array([-1]))[None]
@@ -165,7 +171,9 @@ def looks(
         lm.attention_peaks(PeakRequest(rows)) as peaks, lm.attention_weights(request) as attended,
     ):  # fmt: skip
         lm.forward(lm.collate([ids]), logits=False)
-    weights = attended.weights[:, 0].double().cpu().numpy()[:, : len(keys)] @ of_word[keys]
+    by_token = attended.weights[:, 0].double().cpu()[:, torch.from_numpy(of_key)]
+    none = by_token.new_zeros((len(by_token), len(words)))
+    weights = none.index_add_(1, torch.from_numpy(of_word), by_token).numpy()
     order = np.argsort(-weights, axis=1, kind="stable")[:, :TOP_WORDS]
     best = (
         tuple((int(word), float(row[word])) for word in some)

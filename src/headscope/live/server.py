@@ -38,7 +38,7 @@ from headscope.runs import dump_json
 _log = logging.getLogger(__name__)
 
 #: Bytes of a question, at most.
-MOST_BYTES = 1 << 18
+MOST_BYTES = 1 << 22
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' "

@@ -16,6 +16,8 @@ from headscope.lm.shards import shared
 
 T = TypeVar("T")
 
+#: Queries × keys of a pass behind tokens that are kept, at most: its mask is a matrix.
+MOST_MASKED = 1 << 26
 #: Length of rows where nothing sets a bound.
 UNBOUNDED = 1 << 30
 

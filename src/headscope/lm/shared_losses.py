@@ -25,7 +25,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from headscope.errors import InputError, out_of_memory
 from headscope.heads import Gate
-from headscope.lm.batching import Batch, memory_errors, release_memory
+from headscope.lm.batching import MOST_MASKED, Batch, memory_errors, release_memory
 from headscope.lm.gates import gate_tensor
 from headscope.lm.hooks import inner_model, once_a_model
 from headscope.lm.inputs import evaluating
@@ -165,8 +165,10 @@ class _Passes:
     def __init__(self, lm: LanguageModel, rows: Sequence[AnswerRow], batch_tokens: int) -> None:
         self.lm, self.rows = lm, rows
         # A beginning that is read alone is a short row.
-        within = max(len(row.ids) for row in rows) <= lm.longest_shared
-        self.begin = common_beginning(rows) if within else 0
+        longest = max(len(row.ids) for row in rows)
+        self.begin = common_beginning(rows) if longest <= lm.longest_shared else 0
+        if (longest - self.begin) * longest > MOST_MASKED:
+            self.begin = 0
         self.plain: Any = None
         if self.begin and not self._continues():
             self.begin = 0
@@ -280,7 +282,8 @@ class _Passes:
                 AnswerRow(row.ids[:end], np.arange(self.begin + 1, end))
                 for row, end in zip(trial.rows, ends, strict=True)
             ]
-        whole = trial._bucket([0, 1], None)
+        # Each without padding, whose mask would be a matrix of whole rows.
+        whole = [trial._bucket([at], None)[0] for at in (0, 1)]
         try:
             kept = trial._bucket([0, 1], trial._read())
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, RuntimeError) as error:

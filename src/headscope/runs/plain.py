@@ -17,6 +17,9 @@ import numpy as np
 
 from headscope.errors import InputError
 
+#: Types whose values JSON knows as they are.
+_READY = {int, str, bool, type(None)}
+
 
 def plain(value: Any) -> Any:
     """`value` as JSON knows it: object, array, string, number, true, false or null.
@@ -26,10 +29,12 @@ def plain(value: Any) -> Any:
     strings; NaN and infinity, which JSON lacks, become null. TypeError for anything else: nothing
     is written by its `repr`.
     """
+    if type(value) in _READY:  # most of what there is
+        return value
     match value:
         case Enum():
             return plain(value.value)
-        case None | bool() | str():
+        case str():
             return value
         case np.generic() | np.ndarray():
             return plain(value.tolist())

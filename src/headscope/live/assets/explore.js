@@ -38,8 +38,17 @@ function download(name, type, text) {
   link.click();
   URL.revokeObjectURL(link.href);
 }
-// Spans count characters, not UTF-16 units.
-const slice = (text, [start, end]) => Array.from(text).slice(start, end).join("");
+// Spans count characters, not UTF-16 units: where each character of a text begins, of a few texts.
+const measured = new Map();
+function unitsOf(text) {
+  if (measured.has(text)) return measured.get(text);
+  const starts = [0];
+  for (const sign of text) starts.push(starts.at(-1) + sign.length);
+  if (measured.size > 7) measured.clear();
+  measured.set(text, starts);
+  return starts;
+}
+const slice = (text, [start, end]) => text.slice(unitsOf(text)[start], unitsOf(text)[end]);
 // A text as nodes: what `span` makes of the pieces in spans, without the space before them, and the rest.
 function pieces(text, spans, span) {
   const nodes = [];
@@ -152,8 +161,8 @@ export function mount(root, transport, about) {
   const heads = about.counts.flatMap((size, layer) => Array.from({ length: size }, (_, head) => [layer, head]));
   const names = heads.map((head) => head.join(".")), places = new Map(names.map((name, at) => [name, at]));
   const state = { input: null, gates: [], current: 0, pinned: null, draw: 0, control: "random", seen: 1 };
-  // What the engine has said of this input and these gates; `tokens` are the elements of the prompt.
-  const view = { prompt: null, tokens: [], lanes: {}, shift: {}, attention: {}, alone: null, control: [] };
+  // What the engine has said of this input and these gates.
+  const view = { prompt: null, lanes: {}, shift: {}, attention: {}, alone: null, control: [] };
   let past = [], future = [];
   let runs = 0, asked = null, frame = 0, unwritten = false, written = 0, dragging = false;
   all("[data-style]").forEach((node) => { node.style.cssText = node.dataset.style; });
@@ -480,12 +489,8 @@ export function mount(root, transport, about) {
   function showPrompt(prompt) {
     const { text, source, control } = prompt, box = find(".prompt");
     if (view.prompt?.text !== text) {
-      const inside = ([start, end]) => source && start < source[1] && end > source[0];
-      view.tokens = prompt.tokens.map((span) => make("span", { class: inside(span) ? "asked" : "" }));
-      box.replaceChildren(...pieces(text, prompt.tokens, (piece, at) => {
-        view.tokens[at].textContent = piece;
-        return view.tokens[at];
-      }));
+      // No elements of tokens, which a long prompt has tens of thousands of.
+      box.replaceChildren(...(source ? pieces(text, [source], (piece) => make("span", { class: "asked" }, piece)) : [text]));
       box.scrollTop = (find(".asked", box)?.offsetTop ?? box.offsetTop) - box.offsetTop - 8;
     }
     view.prompt = prompt;
@@ -493,6 +498,19 @@ export function mount(root, transport, about) {
     mark();
     within("random", ".heads-of").textContent = few(view.control);
     if (!control && changed().length) empty("random", prompt.control_note ?? "");
+  }
+  // A token or word of the prompt, without the space before it.
+  function stretch(span) {
+    const box = find(".prompt"), nodes = Array.from(box.childNodes, (node) => node.firstChild ?? node);
+    const units = unitsOf(view.prompt.text), lead = slice(view.prompt.text, span).match(/^\s*/)[0].length;
+    const range = document.createRange(), [start, end] = [units[span[0]] + lead, units[span[1]]];
+    let reached = 0;
+    nodes.forEach((node) => {
+      if (start >= reached && start <= reached + node.length) range.setStart(node, start - reached);
+      if (end > reached && end <= reached + node.length) range.setEnd(node, end - reached);
+      reached += node.length;
+    });
+    return range;
   }
   function empty(lane, words) {
     delete view.lanes[lane];
@@ -589,6 +607,7 @@ export function mount(root, transport, about) {
   function look(token) {
     looked = token?.isConnected ? token : null;
     all(".stage .lit").forEach((node) => node.classList.remove("lit"));
+    CSS.highlights?.delete("lit");
     const lane = looked?.closest(".shifted") ? "original" : looked?.closest("[data-lane]").dataset.lane;
     const attention = view.attention[lane], at = looked && Array.from(looked.parentNode.children).indexOf(looked);
     if (!attention || attention.head !== pinnedName()) {
@@ -597,21 +616,27 @@ export function mount(root, transport, about) {
       return reading.replaceChildren(`${token} to see where ${head ? `head ${head}` : "it"} looks.`);
     }
     const { tokens, words, source, text } = view.prompt, peak = attention.peaks[at], weights = attention.weights[at];
-    const target = view.tokens[peak] ?? within(lane, ".written .tokens").children[peak - tokens.length];
-    const seen = target ? `peak at ${target.textContent ? quoted(target.textContent) : "the start"}` : "no peak";
+    const inside = tokens[peak] && stretch(tokens[peak]);
+    const target = inside ?? within(lane, ".written .tokens").children[peak - tokens.length];
+    const place = target && (target.textContent ?? String(target));
+    const seen = target ? `peak at ${place ? quoted(place) : "the start"}` : "no peak";
     const said = `${NAMES[lane]}, token ${at + 1} ${quoted(looked.textContent)}: head ${attention.head}, ${seen}.`;
     const bars = weights.map(([word, weight]) => make("li", {}, make("bdi", {}, slice(text, words[word])), ` ${fixed(weight)}`,
       make("span", { class: "bar" }, vary(make("b"), { "--v": weight }))));
     reading.replaceChildren(`${said} Weights on ${source ? "source words" : "words"}:`, make("ol", {}, ...bars));
-    const firstOf = (word) => view.tokens[tokens.findIndex(([, end]) => end > words[word][0])];
-    const ends = weights.map(([word, weight]) => [firstOf(word), "weight", 1 + 5 * weight]);
-    drawArcs([...ends, [target, "peak", 2]], lane);
-    target?.classList.add("lit");
+    const frame = find(".prompt").getBoundingClientRect(), { top, bottom } = inside?.getBoundingClientRect() ?? frame;
+    if (top < frame.top || bottom > frame.bottom) find(".prompt").scrollTop += (top + bottom - frame.top - frame.bottom) / 2;
+    const ends = weights.map(([word, weight]) => [stretch(words[word]), "weight", 1 + 5 * weight]);
+    drawArcs([...ends, [target, "peak", 2]], lane, frame);
+    if (inside) CSS.highlights?.set("lit", new Highlight(inside));
+    else target?.classList.add("lit");
   }
-  function drawArcs(ends, lane) {
+  // Arcs to what the frame of the prompt hides are left out.
+  function drawArcs(ends, lane, frame) {
     const box = (node) => node.getClientRects()[0] ?? node.getBoundingClientRect(), stage = box(arcs);
     const start = box(looked), x = start.left + start.width / 2 - stage.left, y = start.top - stage.top;
-    const paths = ends.filter(([target]) => target).map(([target, kind, width]) => {
+    const shown = (target) => !(target instanceof Range) || (box(target).bottom > frame.top && box(target).top < frame.bottom);
+    const paths = ends.filter(([target]) => target && shown(target)).map(([target, kind, width]) => {
       const end = box(target), level = Math.abs(end.top - start.top) < start.height;
       const toX = end.left + end.width / 2 - stage.left, toY = (level ? end.top : end.bottom) - stage.top;
       const bend = level ? y - 28 : (y + toY) / 2;

@@ -102,7 +102,8 @@ def largest(
     batch, heads, _, width = query.shape
     shared = key.shape[1]
     flat_key = key.reshape(batch * shared, key.shape[2], width)
-    found = []
+    # Made at once: results between scores of growing sizes would leave holes in the heap.
+    where = torch.full(query.shape[:3], -1, device=query.device)
     for block in blocks:
         top, bottom = block.rows
         shape = (batch, heads, bottom - top)
@@ -117,15 +118,14 @@ def largest(
             return _products(part, flat_key[:, left:right]).view(*shape, right - left)
 
         best = torch.full(shape, _NOTHING, device=query.device)
-        where = torch.full(shape, -1, device=query.device)
+        own = where[:, :, top:bottom]
         lines = batch * heads * (bottom - top)
         for left, scores in _chunks(block, lines, query.device, products, scale, softcap):
             values, index = _first_largest(scores)
             better = values > best
             best = torch.where(better, values, best)
-            where = torch.where(better, index + left, where)
-        found.append(where)
-    return found[0] if len(found) == 1 else torch.cat(found, dim=2)
+            own.copy_(torch.where(better, index + left, own))
+    return where
 
 
 def _products(query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:

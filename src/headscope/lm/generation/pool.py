@@ -33,7 +33,7 @@ from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from headscope.errors import Caution, clause, out_of_memory
-from headscope.lm.batching import UNBOUNDED, Batch, memory_errors, release_memory
+from headscope.lm.batching import MOST_MASKED, UNBOUNDED, Batch, memory_errors, release_memory
 from headscope.lm.generation.stopping import NewlineStop, RowStop
 from headscope.lm.hooks import inner_model, once_a_model
 from headscope.lm.inputs import evaluating, parameters_of, probe_batch
@@ -433,8 +433,9 @@ class SharedPrefix:
         # It takes a pass of its own for every gate.
         if self.tokens * (rows - gates) <= gates * lm.pass_overhead:
             self.tokens = 0
+        longest = max(map(len, requests.ids))
         # What a short row makes of the prefix is not what a long one makes of it.
-        if max(map(len, requests.ids)) > lm.longest_shared:
+        if longest > lm.longest_shared or (longest - self.tokens) * longest > MOST_MASKED:
             self.tokens = 0
         self._first = 0
         if self.tokens and requests.gates is not None and gates > 1:
