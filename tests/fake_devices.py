@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 from torch import nn
@@ -94,7 +95,9 @@ class _Made(TorchFunctionMode):
 @contextlib.contextmanager
 def two_devices() -> Iterator[None]:
     """Let `PLACES` be devices inside the block."""
-    with _Everything(), _Made():
+    # In inference mode tensors move without telling.
+    calm = mock.patch.object(torch, "inference_mode", torch.no_grad)
+    with calm, _Everything(), _Made():
         yield
 
 
