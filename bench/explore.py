@@ -226,6 +226,7 @@ def main() -> None:
                 assert process.stdout is not None
                 line = process.stdout.readline()
                 page.goto(next(word for word in line.split() if word.startswith("http")))
+                page.wait_for_selector(".explorer")
                 if text:
                     root = page.evaluate("location.origin + '/'")
                     result = opened(page, root, text, process.pid)
