@@ -4,6 +4,7 @@
     python bench/explore.py --model GEMMA --pair en-de --data pairs.tsv
     python bench/explore.py --clicks 5 --many 0 --idle 2          # a small version
     python bench/explore.py --tokens 32000 --threads 1                # a long prompt
+    python bench/explore.py --tokens 32000 --threads 1 --report       # the page of its peaks
 
 `headscope explore` runs in a process of its own, a headless Chromium clicks heads of its map. Of
 every click: milliseconds until the tokens of the original output have their colours, and until the
@@ -91,6 +92,33 @@ def opened(page: Any, root: str, text: str, process: int) -> dict[str, Any]:
     }
 
 
+def reported(page: Any, model: str, text: str) -> dict[str, Any]:
+    """What opening the page of peaks takes; the first half of a text is translated by the same."""
+    from headscope.studies.report import write_report
+
+    half = text.split()[: len(text.split()) // 2 - 16]
+    links = " ".join(f"{at}-{at}" for at in range(len(half)))
+    data, run = Path(model).with_name("en-de.tsv"), Path(model).with_name("run")
+    data.write_text("\t".join((" ".join(half), " ".join(half), links)) + "\n", encoding="utf-8")
+    words = ["find", "translation-score", "--model", model, "--data", data, "--pair", "en-de"]
+    words += ["--source-column", "0", "--target-column", "1", "--links-column", "2"]
+    words += ["--baseline-examples", "1", "--out", run]
+    command = [sys.executable, "-m", "headscope", *map(str, words)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    file = write_report(run, run / "page.html")
+    times = []
+    for _ in range(5):
+        page.goto("about:blank")
+        page.goto(file.as_uri())
+        times.append(page.evaluate(f"async () => {{ {PAINTED} return performance.now(); }}"))
+    return {
+        "milliseconds_to_page": spread(times),
+        "bytes": file.stat().st_size,
+        "arcs": page.locator(".arcs g").count(),
+        "elements": page.evaluate("document.querySelectorAll('*').length"),
+    }
+
+
 def clicked(page: Any, head: int, wanted: str = "done") -> dict[str, float]:
     """Milliseconds from a click on a head to the states of the page until the wanted one."""
     times: dict[str, float] = page.evaluate(CLICK, [head, wanted])
@@ -170,6 +198,7 @@ def main() -> None:
     parser.add_argument("--many", type=int, default=1000, help="clicks while memory is watched")
     parser.add_argument("--idle", type=float, default=60, help="seconds without a click")
     parser.add_argument("--tokens", type=int, help="of a long prompt, for a model made here")
+    parser.add_argument("--report", action="store_true", help="the page of peaks of that prompt")
     parser.add_argument("--out", type=Path, help="also write the JSON there")
     given = parser.parse_args()
     before, began, loads = machine("cpu"), moment(), [load()]
@@ -179,35 +208,36 @@ def main() -> None:
         text = long_model(given.model, given.tokens)
     words = ["explore", given.model, "--no-browser", "--device", "cpu", "--pair", given.pair]
     words += ["--data", given.data] if given.data else []
-    about: dict[str, Any] = {
-        "model": Path(given.model).name, "pair": given.pair, "began": began,
-    }  # fmt: skip
-    process = subprocess.Popen(
-        [sys.executable, "-m", "headscope", *words],
-        env={**os.environ, "OMP_NUM_THREADS": str(given.threads), "HF_HUB_OFFLINE": "1"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        address = next(word for word in line.split() if word.startswith("http"))
-        with sync_playwright() as driver:
-            browser = driver.chromium.launch(
-                executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox"]
-            )
-            page = browser.new_page(viewport={"width": 1280, "height": 900})
-            page.goto(address)
-            if text:
-                about["prompt_tokens"] = given.tokens
-                result = opened(page, page.evaluate("location.origin + '/'"), text, process.pid)
+    about: dict[str, Any] = {"model": Path(given.model).name, "pair": given.pair, "began": began}
+    about |= {"prompt_tokens": given.tokens} if given.tokens else {}
+    os.environ |= {"OMP_NUM_THREADS": str(given.threads), "HF_HUB_OFFLINE": "1"}
+    process = None
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--headless", "--no-sandbox"]
+        )
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        try:
+            if given.report:
+                result = reported(page, given.model, text)
             else:
-                page.wait_for_selector(".explorer[data-state=done]", timeout=300_000)
-                result = measured(given, page, process.pid)
+                command = [sys.executable, "-m", "headscope", *words]
+                process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+                assert process.stdout is not None
+                line = process.stdout.readline()
+                page.goto(next(word for word in line.split() if word.startswith("http")))
+                page.wait_for_selector(".explorer")
+                if text:
+                    root = page.evaluate("location.origin + '/'")
+                    result = opened(page, root, text, process.pid)
+                else:
+                    page.wait_for_selector(".explorer[data-state=done]", timeout=300_000)
+                    result = measured(given, page, process.pid)
+        finally:
             browser.close()
-    finally:
-        process.terminate()
-        process.wait()
+            if process is not None:
+                process.terminate()
+                process.wait()
     loads.append(load())
     tell(
         {**about, "machine": {**before, "threads": given.threads}, "load": loads, **result},

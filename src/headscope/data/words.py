@@ -112,6 +112,7 @@ def units_name(links_given: bool, segmenter: Segmenter | None = None) -> str:
     return RULES if segmenter is None else SEGMENTER
 
 
+@lru_cache(maxsize=1 << 12)
 def is_unspaced(char: str) -> bool:
     """Whether a character is of a script that puts no spaces between words."""
     code = ord(char)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -160,7 +160,7 @@ def count_hits(
 
 
 def _summed(
-    at: Hits, hits: Hits, weights: NDArray[np.float64] | float = 1.0
+    at: Hits, hits: Hits, weights: NDArray[Any] | float = 1.0
 ) -> NDArray[np.float64]:
     """The sum over target tokens of what `hits` at the peaks weigh."""
     weights = np.broadcast_to(weights, hits.shape)

@@ -71,7 +71,8 @@ def keep_sentences(
 def _words_at(sentence: Sentence, peaks: NDArray[np.integer]) -> list[int]:
     """The source word that each peak (n,) lies on, -1 for none; of several a linked one."""
     words_of = by_second(sentence.source[::-1])
-    links = by_second(tuple(np.array(sorted(sentence.links)).reshape(-1, 2).T))
+    of_links = np.array(sorted(sentence.links), dtype=np.intp).reshape(-1, 2)
+    links = by_second((of_links[:, 0], of_links[:, 1]))
     linked = {
         token: {word for at in targets for word in links.get(at, ())}
         for token, targets in by_second(sentence.target[::-1]).items()

@@ -212,7 +212,7 @@ def read_tensors(file: Path, fix: str) -> dict[str, NDArray[Any]]:
         raise InputError(f"{file}: is damaged; {fix}") from error
 
 
-def read_json(file: Path, fix: str = "run the same command again") -> dict[str, Any]:
+def read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file; InputError, which says what to do, if there is no such object.
 
     Raises `FileNotFoundError` if there is no such file.
@@ -224,9 +224,9 @@ def read_json(file: Path, fix: str = "run the same command again") -> dict[str, 
     except OSError as error:
         raise InputError(f"{file}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{file}: is damaged; {fix}") from error
+        raise InputError(f"{file}: is damaged; run the same command again") from error
     if not isinstance(value, dict):
-        raise InputError(f"{file}: is damaged; {fix}")
+        raise InputError(f"{file}: is damaged; run the same command again")
     return value
 
 

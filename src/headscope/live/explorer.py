@@ -497,8 +497,9 @@ class Explorer:
         ids, before = output.output_ids, original.output_ids
         alike = [a == b for a, b in zip(ids, before, strict=False)]
         diverges = alike.index(False) if False in alike else min(len(ids), len(before))
-        several = len(plain_words(output.text)) >= TELLING
-        code = identify([output.text])[0] if several else None
+        words, known = plain_words(output.text), set(plain_words(prepared.source_text))
+        copied = sum(word in known for word in words) / len(words) if words else None
+        code = identify([output.text])[0] if len(words) >= TELLING else None
         spoken = None if code is None else {"code": code, "name": language_name(code)}
         wanted = code is not None and same_language(code, prepared.language or "")
         chrf = None
@@ -514,7 +515,7 @@ class Explorer:
                 "ended": {"length": "limit"}.get(output.stop, output.stop),
                 "language": spoken,
                 "wanted": wanted if spoken and prepared.language else None,
-                "copied": copied_share(output.text, prepared.source_text),
+                "copied": copied,
                 "chrf": chrf,
                 "reference_logprob": reference,
             }
@@ -536,9 +537,3 @@ class Explorer:
 def factors(gate: Gate) -> dict[str, float]:
     """What single heads are multiplied by, where it is not 1."""
     return {str(head): gate[head] for head in gate.changed_heads()}
-
-
-def copied_share(output: str, source: str) -> float | None:
-    """The share of an output's words that also stand in the source; None for no words."""
-    words, known = plain_words(output), set(plain_words(source))
-    return sum(word in known for word in words) / len(words) if words else None

@@ -110,7 +110,8 @@ def check_model(
         batch.attention_mask > 0
     )
     chosen[:, -1] = True
-    eager = _eager_copy(lm)
+    eager = copy.deepcopy(lm.model).eval()
+    eager.set_attn_implementation("eager")
     if progress:
         progress(0, lm.geometry.total)
     with evaluating(lm.model), torch.no_grad():
@@ -154,12 +155,6 @@ def sample_batch(lm: LanguageModel) -> tuple[list[list[int]], Batch, torch.Gener
 def _of_caches(*counts: tuple[int, int] | None) -> str:
     own = [kind for kind, count in zip(("dynamic", "static"), counts, strict=True) if count is None]
     return f"the model's own logits change with a {' or '.join(own)} cache" if own else ""
-
-
-def _eager_copy(lm: LanguageModel) -> Any:
-    model = copy.deepcopy(lm.model)
-    model.set_attn_implementation("eager")
-    return model.eval()
 
 
 def _weights(lm: LanguageModel, model: Any, batch: Batch) -> list[torch.Tensor]:

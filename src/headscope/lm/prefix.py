@@ -235,7 +235,8 @@ def last_token(
     a prompt.
     """
     layers = lm.decoder_layers
-    kinds = _kinds(gates) if share else [_all_different(len(gates))] * len(layers)
+    each = np.arange(len(gates))
+    kinds = _kinds(gates) if share else [_Kinds(each, each)] * len(layers)
     ends = [*_cuts(kinds), len(layers)]
     states: list[torch.Tensor] = []
     below: tuple[Prefix, _Kinds] | None = None
@@ -289,10 +290,6 @@ def _kinds(gates: torch.Tensor) -> list[_Kinds]:
         of_row = inverse.reshape(-1)
         kinds.append(_Kinds(first, of_row))
     return kinds
-
-
-def _all_different(rows: int) -> _Kinds:
-    return _Kinds(np.arange(rows), np.arange(rows))
 
 
 def _cuts(kinds: Sequence[_Kinds]) -> list[int]:

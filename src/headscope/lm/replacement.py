@@ -276,17 +276,9 @@ def _check_classes(tokens: npt.NDArray[np.int64]) -> None:
         )
 
 
-def _zero(*_: Any) -> None:
-    return None
-
-
-def _mean(lm: LanguageModel, rows: Any, starts: Any, batch_tokens: int, seed: int) -> Mean:
-    return Mean(head_means(lm, rows, starts, batch_tokens))
-
-
 #: What makes each of `headscope.ablations.KINDS`, as `replacement_of` is called.
 MAKERS: dict[str, Callable[..., Replacement | None]] = {
-    "zero": _zero,
-    "mean": _mean,
+    "zero": lambda *_: None,
+    "mean": lambda lm, *texts_and_size: Mean(head_means(lm, *texts_and_size[:3])),
     "resample": _resample,
 }

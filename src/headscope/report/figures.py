@@ -105,7 +105,7 @@ def drawn(block: Drawable) -> Any:
             return _histograms(block)
 
 
-def _panels(panels: int, columns: int = 2, size: tuple[float, float] = (6.4, 4.0)) -> Any:
+def _panels(panels: int, size: tuple[float, float] = (6.4, 4.0)) -> Any:
     """A figure and its axes, as many as there are panels; pyplot keeps no record of it."""
     from matplotlib.figure import Figure
 
@@ -115,7 +115,7 @@ def _panels(panels: int, columns: int = 2, size: tuple[float, float] = (6.4, 4.0
                 f"this figure has {panels} panels; give as many axes, not {len(given)}"
             )
         return _Inside(given), given
-    columns = min(columns, panels)
+    columns = min(2, panels)
     rows = -(-panels // columns)
     figure = Figure((size[0] * columns**0.5, size[1] * rows / columns**0.5), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()

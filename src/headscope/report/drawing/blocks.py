@@ -44,7 +44,9 @@ def draw(identifier: str, block: blocks.Block) -> Drawn:
         case blocks.Text():
             return _text(identifier, block)
         case blocks.NotMeasured():
-            return _not_measured(identifier, block)
+            title = tag("strong", block.title, ": ")
+            words = title, "not measured. ", sentence_of(block.why)
+            return Drawn(tag("p", *words, id=identifier, class_="note"))
     assert_never(block)  # a block that is forgotten is a type error
 
 
@@ -59,9 +61,3 @@ def _text(identifier: str, block: blocks.Text) -> Drawn:
         words = f"The other {len(left)}" if first else count(len(left), "text")
         parts.append(folded(words, tag("dl", left, class_="texts")))
     return Drawn(figure(identifier, caption(block.title, block.note), *parts))
-
-
-def _not_measured(identifier: str, block: blocks.NotMeasured) -> Drawn:
-    title = tag("strong", block.title, ": ")
-    words = tag("p", title, "not measured. ", sentence_of(block.why), id=identifier, class_="note")
-    return Drawn(words)
