@@ -602,6 +602,21 @@ def test_what_nobody_waits_for_is_not_saved(tmp_path: Path) -> None:
     assert not unfinished
 
 
+def test_a_job_that_waits_is_dropped(pocket: LanguageModel) -> None:
+    worker = Worker(explorer_of(Explore(), pocket))
+    running, waiting, third = gathered(), gathered(), gathered()
+    worker.submit(Job("save", {"input": {"prompt": "\ud800"}}, running[2]))
+    job = Job("save", RUN, waiting[2])
+    worker.submit(job)
+    worker.drop(job)
+    assert waiting[1].wait(60)
+    worker.submit(Job("run", RUN, third[2]))
+    assert third[1].wait(60)
+    worker.close()
+    assert waiting[0][0]["event"] == "displaced" and len(waiting[0]) == 2
+    assert third[0][-2]["event"] == "done"
+
+
 def test_a_thousand_draws_end_for_a_newer_question(pocket: LanguageModel) -> None:
     explorer = explorer_of(Explore(), pocket)
     asked: list[int] = []
