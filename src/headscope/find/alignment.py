@@ -159,9 +159,7 @@ def count_hits(
     )
 
 
-def _summed(
-    at: Hits, hits: Hits, weights: NDArray[Any] | float = 1.0
-) -> NDArray[np.float64]:
+def _summed(at: Hits, hits: Hits, weights: NDArray[Any] | float = 1.0) -> NDArray[np.float64]:
     """The sum over target tokens of what `hits` at the peaks weigh."""
     weights = np.broadcast_to(weights, hits.shape)
     place = np.searchsorted(hits, at)
