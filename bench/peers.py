@@ -890,7 +890,7 @@ def measured(
         seconds |= {name: own for name, own in row["repeats"].items() if name in seconds}
     made: dict[str, Any] = {}
     peaks: dict[str, int] = {}
-    begin = len(seconds["headscope"][clock])
+    begin = min(len(own[clock]) for own in seconds.values())
     for number in (0, *range(begin + 1, repeats + 1)):
         if number > begin + 1 and until is not None and time.perf_counter() > until:
             break

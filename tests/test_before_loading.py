@@ -45,6 +45,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "compare states": ("--heads", "mask", *TASK, "--allow-overlap"),
     "verify removal": (*HEADS, *PAIRS),
     "verify heads": PAIRS,
+    "verify circuit": (*HEADS, *PAIRS),
     "verify tasks": ("--task", "tasks/pocket_capitals.yaml", *HEADS),
     "verify attention": ("--heads", "mask", *TASK, "--allow-overlap"),
     "verify one-by-one": (*HEADS, *PAIRS),

@@ -14,10 +14,11 @@ from headscope.studies.registry import COMMANDS, study_of
 
 
 def takes_controls(made: CommandRun) -> bool:
-    """Whether a run is of a command with `--control`, and has drawn some."""
+    """Whether a run is of a command whose `--control` lists the one below, and has drawn some."""
     if made.command not in COMMANDS:
         return False
-    names = {each.name for each in options_in(study_of(made.command).settings)}
+    options = options_in(study_of(made.command).settings)
+    names = {each.name for each in options if "equal norm" in each.option.help}
     result = json.loads((made.folder / "result.json").read_text("utf-8"))
     return "control" in names and any(
         each["draw"] is not None for each in result.get("conditions", ())

@@ -24,7 +24,7 @@ from headscope.heads import Geometry, Head
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify.circuit import VerifyCircuit, verify_circuit
 from headscope.studies.verify.removal import read_test_directions
-from headscope.verify.circuit import (
+from headscope.verify.faithfulness import (
     CMD,
     CPR,
     CURVE,

@@ -181,7 +181,7 @@ def test_workers_share_what_is_left_and_write_to_files_of_their_own(
     parts = tmp_path / "run" / "parts"
     kept = [
         [json.loads(line)["key"] for line in file.read_text("utf-8").splitlines()]
-        for file in sorted(parts.glob("losses*"))
+        for file in sorted(parts.glob("*losses*"))
     ]
     assert len(kept) == 2 and not set(kept[0]) & set(kept[1])
     assert abs(len(kept[0]) - len(kept[1])) <= 1 and not (parts / "workers").exists()

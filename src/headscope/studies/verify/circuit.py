@@ -30,7 +30,7 @@ from headscope.studies.shows import ablation_facts, leakage_caution, model_facts
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
 from headscope.studies.verify.removal import read_test_directions
-from headscope.verify.circuit import (
+from headscope.verify.faithfulness import (
     CMD,
     CPR,
     CURVE,
@@ -80,7 +80,14 @@ class VerifyCircuit(Settings):
         Removal,
         Nested(
             without=("gates", "threshold"),
-            changed={"draws": options.DRAWS_OF_MEASURE},
+            changed={
+                "draws": options.DRAWS_OF_MEASURE,
+                "controls": replace(
+                    options.CONTROL,
+                    help="How random rankings are drawn: random (any order of all heads), same "
+                    "layers (place by place of the same layer); repeatable; without it both.",
+                ),
+            },
             make=_removal,
         ),
     ] = field(default_factory=_removal)
@@ -209,9 +216,10 @@ def verify_circuit(
 
 def _ranking(lm: LanguageModel, config: VerifyCircuit) -> tuple[tuple[Head, ...], dict[str, Any]]:
     """All heads as scores rank them, or those of a set in its order; by what."""
+    heads = resolve_heads(config.heads, None, lm.geometry).heads
     scores = named_scores(config.heads, lm.geometry)
     if scores is None:
-        return resolve_heads(config.heads, None, lm.geometry).heads, {}
+        return heads, {}
     heads = tuple(head for head, _ in scores.ranked(config.rank))
     return heads, dict(scores.ranking(config.rank))
 
