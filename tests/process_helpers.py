@@ -6,6 +6,7 @@ Every process is forked from one that has imported what all of them need and has
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import multiprocessing
 import os
@@ -153,7 +154,9 @@ def together(function: Callable[..., Any], *arguments: Any, processes: int = 2) 
         for rank in range(processes):
             own = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes)}
             given = ({**os.environ, **shared, **own}, Path(folder) / own["RANK"])
-            started.append(FORKS.Process(target=_as_one, args=(*given, function, arguments)))
+            # By its file, since a test's module has no name that another process knows.
+            place = (inspect.getfile(function), function.__name__)
+            started.append(FORKS.Process(target=_as_one, args=(*given, *place, arguments)))
             started[-1].start()
         for process in started:
             process.join()
@@ -162,12 +165,11 @@ def together(function: Callable[..., Any], *arguments: Any, processes: int = 2) 
     return made
 
 
-def _as_one(
-    environment: dict[str, str], kept: Path, function: Callable[..., Any], arguments: Any
-) -> None:
+def _as_one(environment: dict[str, str], kept: Path, file: str, name: str, arguments: Any) -> None:
     os.environ.update(environment)
     torch.set_num_threads(1)
     try:
+        function = runpy.run_path(file)[name]
         kept.write_bytes(pickle.dumps(function(*arguments)))
     except BaseException:
         kept.write_bytes(pickle.dumps(traceback.format_exc()))
