@@ -93,9 +93,9 @@ def whole(part: torch.Tensor, mesh: Any, dim: int) -> torch.Tensor:
     """The tensor whose parts along a dimension the processes hold, in each of them."""
     from torch.distributed.tensor import DTensor, Shard
 
-    tensor: torch.Tensor = DTensor.from_local(part, mesh, [Shard(dim)], run_check=False)
-    gathered: Any = tensor
-    return gathered.full_tensor()  # type: ignore[no-any-return]
+    there: Any = DTensor.from_local(part, mesh, [Shard(dim)], run_check=False)
+    gathered: torch.Tensor = there.full_tensor()
+    return gathered
 
 
 def own(tensor: torch.Tensor, mesh: Any, dim: int) -> torch.Tensor:
@@ -133,9 +133,10 @@ def show_all_heads(projection: Any, mesh: Any) -> None:
             return None
         return (whole(args[0], mesh, -1), *args[1:])
 
-    def forward(x: torch.Tensor) -> Any:
+    def divided(x: torch.Tensor) -> Any:
         return multiply(own(x, mesh, -1) if x.shape[-1] == channels else x)
 
-    forward.all_heads = True  # type: ignore[attr-defined]
+    forward: Any = divided
+    forward.all_heads = True
     projection.forward = forward
     projection.register_forward_pre_hook(gather)

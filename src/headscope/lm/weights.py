@@ -84,7 +84,8 @@ def stored_tensor(model: nn.Module, name: str, value: torch.Tensor) -> torch.Ten
     """
     if hasattr(value, "full_tensor"):
         shared: Any = value
-        return shared.full_tensor()  # type: ignore[no-any-return]
+        gathered: torch.Tensor = shared.full_tensor()
+        return gathered
     if value.device.type != "meta":
         return value
     parts = name.split(".")

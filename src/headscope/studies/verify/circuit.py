@@ -13,23 +13,21 @@ from headscope.evidence.blocks import draws_remedy, draws_words, tables, verdict
 from headscope.evidence.controls import CONTROLS
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.evidence.texts import TEXT_MEASURES, measured_texts
-from headscope.executors import Execution
 from headscope.heads import Head, named_scores, resolve_heads
-from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.common import Ablation, BaselineCheck, ComparedResult, Leakage, Ranking
 from headscope.runs import Run, encode
-from headscope.settings import UNSIGNED, Nested, Settings
+from headscope.settings import Nested
 from headscope.shown.blocks import HeadSets, Lines, Section, Series, Shown, method_section
 from headscope.shown.words import count, fixed, sentence_of
 from headscope.studies.baseline import check_translations
 from headscope.studies.leakage import check_leakage
-from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat, run_with_model
-from headscope.studies.pairs import PairsChoice, pair_inputs
+from headscope.studies.models import resolved_chat, run_with_model
+from headscope.studies.pairs import pair_inputs
 from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
-from headscope.studies.verify.removal import read_test_directions
+from headscope.studies.verify.removal import VerifyRemoval, read_test_directions
 from headscope.verify.faithfulness import (
     CMD,
     CPR,
@@ -65,17 +63,12 @@ def _removal(**values: Any) -> Removal:
 
 
 @dataclass(frozen=True)
-class VerifyCircuit(Settings):
+class VerifyCircuit(VerifyRemoval):
     """Keep the best heads of a ranking and replace all others: how much of translation is left?
 
     At 0.1 to 100 % of the heads, beside random rankings, free and of the same layers.
     """
 
-    # The ranking itself, not its place, counts in the run's signature.
-    heads: options.Heads = field(metadata=UNSIGNED)
-    k: options.Amounts = field(default=(), metadata=UNSIGNED)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
-    pairs: PairsChoice = field(default_factory=PairsChoice)
     removal: Annotated[
         Removal,
         Nested(
@@ -91,10 +84,6 @@ class VerifyCircuit(Settings):
             make=_removal,
         ),
     ] = field(default_factory=_removal)
-    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
-    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
         super().__post_init__()
