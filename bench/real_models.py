@@ -357,7 +357,7 @@ def make_data(to: Path, xl_wa: Path, ntrex: Path, xquad: Path) -> None:
         for part, some in (("find", joined[::2]), ("test", joined[1::2])):
             (to / f"{code}.{part}.txt").write_text("\n".join(some) + "\n", "utf-8")
     with (to / "corpus.jsonl").open("w", encoding="utf-8") as file:
-        for record in _corpus(lines):
+        for record in mixed_corpus(lines):
             file.write(json.dumps(record, ensure_ascii=False) + "\n")
     with (to / "needles.jsonl").open("w", encoding="utf-8") as file:
         for record in _needles(xquad / "xquad.en.json", lines["en"]):
@@ -365,7 +365,7 @@ def make_data(to: Path, xl_wa: Path, ntrex: Path, xquad: Path) -> None:
     (to / "done").touch()
 
 
-def _corpus(lines: dict[str, list[str]]) -> Iterator[dict[str, str]]:
+def mixed_corpus(lines: dict[str, list[str]]) -> Iterator[dict[str, str]]:
     """Lines of one language, two in a row, and one of ten with its translation beside it."""
     for code, sentences in lines.items():
         other = "en" if code != "en" else "de"

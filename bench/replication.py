@@ -1,7 +1,7 @@
 """The claims of the papers on chat models of 0.5 and 1.5 billion parameters, step by step.
 
     python bench/replication.py FOLDER --models DIR --xl-wa DIR --iwslt DIR --ntrex DIR \\
-        --alignatt DIR --out bench/results/replication.json
+        --alignatt DIR --tasks DIR --xquad DIR --out bench/results/replication.json
 
 DIR of --models holds qwen-0.5b.gguf and qwen-1.5b.gguf. Every step is one command of the package in
 a process and a run folder of its own, as in `real_models.py`: what is finished is not run again,
@@ -16,14 +16,22 @@ import itertools
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as parquet
 from machine import machine, tell
-from real_models import Step, run, text_lines, tsv_rows, turned_pairs, write_pairs
+from real_models import (
+    Step,
+    mixed_corpus,
+    run,
+    text_lines,
+    tsv_rows,
+    turned_pairs,
+    write_pairs,
+)
 
 from headscope.data.words import is_unspaced
 
@@ -35,6 +43,22 @@ LANGUAGES = {"en": "eng-US", "zh": "zho-CN", "es": "spa", "de": "deu", "ru": "ru
 #: Units of a talk's sentence at least, pairs of a direction to find and to test on, and sentences
 #: of a document.
 SHORTEST, FIND, TEST, SENTENCES = 6, 300, 200, 4
+#: Word tasks of function vectors, and the steps in which a mask is trained.
+TASKS, STEPS = ("antonym", "present-past", "english-german"), 200
+#: Answers among which a question's right one is, and the task of lm-evaluation-harness.
+CHOICES = 4
+CHOICE_TASK = """\
+task: xquad_en
+dataset_path: json
+dataset_kwargs: {data_files: {test: xquad_en.jsonl}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: "{{prompt}}"
+doc_to_choice: choices
+doc_to_target: answer
+metric_list:
+  - {metric: acc, aggregation: mean, higher_is_better: true}
+"""
 #: Ways in which a share of heads can be counted, on the same sentences.
 WAYS = {
     "eflomal": "--aligner eflomal",
@@ -62,7 +86,7 @@ def steps(quick: bool) -> Iterator[Timed]:
     few = 10 if quick else None
     for size, slower in (("0.5b", 1), ("1.5b", 3)):
         yield from _alignment_heads(size, slower, few)
-    yield from _languages(few)
+    yield from _papers(quick)
 
 
 def _alignment_heads(size: str, slower: int, few: int | None) -> Iterator[Timed]:
@@ -102,21 +126,44 @@ def _alignment_heads(size: str, slower: int, few: int | None) -> Iterator[Timed]
         yield step(f"text-k{k}", f"{removal} {text}", 0.3)
 
 
-def _languages(few: int | None) -> Iterator[Timed]:
-    def step(name: str, arguments: str, hours: float) -> Timed:
-        return Timed(Step(f"0.5b-{name}", "qwen-0.5b", arguments), hours)
+def _papers(quick: bool) -> Iterator[Timed]:
+    """The experiments of the papers on the small model, by the protocols of the public codes."""
+    model = "qwen-0.5b"
 
-    documents, held_out = (
-        " ".join(f"--data {code}={{data}}/{code}.{part}.txt" for code in LANGUAGES)
-        for part in ("find", "test")
+    def reproduced(name: str, arguments: str, hours: float) -> Timed:
+        return Timed(Step(f"0.5b-{name}", model, f"reproduce {name} {arguments}"), hours)
+
+    documents = " ".join(f"--documents {code}={{data}}/{code}.all.txt" for code in LANGUAGES)
+    pairs = " ".join(f"--pairs {pair}={{data}}/{pair}.all.tsv" for pair in ("en-zh", "en-de"))
+    questions = "--questions de={data}/xquad.de.json"
+    limit, draws = (4, 2) if quick else (100, 19)
+    yield reproduced(
+        "lahis", f"{documents} {pairs} {questions} --limit {limit} --draws {draws}", 1.5
     )
-    yield step("lahis", f"find lahis {documents} --limit {few or 100}", 0.3)
-    heads = "--heads {runs}/0.5b-lahis"
-    limit, draws = few or 20, 2 if few else 19
-    yield step(
-        "perplexity", f"verify perplexity {heads} {held_out} --limit {limit} --draws {draws}", 0.8
-    )
-    yield step("transfer", f"verify transfer {heads} --limit {few or 4} --draws {draws}", 0.3)
+    tasks = " ".join(f"--tasks {{tasks}}/{task}.json" for task in TASKS)
+    steps = 4 if quick else STEPS
+    trained = f"--steps {steps} --draws {draws}"
+    yield reproduced("heads-up", f"{pairs} {tasks} {trained}", 2.0)
+    asked = "--answer-end --hold-out-last --system none"
+    seeds = range(1, 2 if quick else 3)
+    own = {task: f"--task {{tasks}}/{task}.json" for task in TASKS}
+    for pair in ("en-zh", "en-de"):
+        # The instruction follows the sentence, as in the public code.
+        wording = "--instruction '{input}\\n\\nTranslate into {target}:'"
+        own[pair] = f"--pair {pair} --data {{data}}/{pair}.all.tsv {wording}"
+    for task, data in own.items():
+        first = f"{{runs}}/0.5b-heads-up/runs/mask-{task}"
+        for seed in seeds:
+            mask = f"find mask {data} {asked} --steps {steps} --seed {seed}"
+            yield Timed(Step(f"0.5b-mask-{task}-{seed}", model, mask), 0.2)
+        others = " ".join(f"{{runs}}/0.5b-mask-{task}-{seed}" for seed in seeds)
+        yield Timed(Step(f"0.5b-masks-{task}", "", f"compare masks {first} {others}"), 0)
+    # The words that a statistical aligner linked, and news of which a tenth has a translation.
+    pairs = " ".join(f"--pairs {pair}={{data}}/{pair}.linked.tsv" for pair in ("en-de", "en-zh"))
+    others = "--documents {data}/corpus.jsonl --benchmarks {data}/xquad_en.yaml"
+    counts = f"--limit {limit} --draws {2 if quick else 9} --k 20"
+    gold = "--pairs en-es={data}/en-es.find.tsv"
+    yield reproduced("token-alignment-heads", f"{gold} {pairs} {others} {counts}", 2.0)
 
 
 def make_data(to: Path, given: argparse.Namespace) -> None:
@@ -147,17 +194,41 @@ def make_data(to: Path, given: argparse.Namespace) -> None:
         published = f"word_alignments_{pair}.json"
         (to / published).write_bytes((given.alignatt / published).read_bytes())
     ids = [row[-1] for row in tsv_rows(given.ntrex / "DOCUMENT_IDS.tsv")]
-    for code, file in LANGUAGES.items():
-        sentences = text_lines(given.ntrex / f"{file}.txt")
+    lines = {code: text_lines(given.ntrex / f"{file}.txt") for code, file in LANGUAGES.items()}
+    for code, sentences in lines.items():
         documents: list[str] = []
         for _, some in itertools.groupby(zip(ids, sentences, strict=True), lambda row: row[0]):
             texts = [sentence for _, sentence in some]
             documents += [
                 " ".join(texts[at : at + SENTENCES]) for at in range(0, len(texts), SENTENCES)
             ]
-        for part, chosen in (("find", documents[::2]), ("test", documents[1::2])):
-            (to / f"{code}.{part}.txt").write_text("\n".join(chosen) + "\n", "utf-8")
+        (to / f"{code}.all.txt").write_text("\n".join(documents) + "\n", "utf-8")
+    _write_records(to / "corpus.jsonl", mixed_corpus(lines))
+    (to / "xquad.de.json").write_bytes((given.xquad / "xquad.de.json").read_bytes())
+    _write_records(to / "xquad_en.jsonl", _choices(given.xquad / "xquad.en.json"))
+    (to / "xquad_en.yaml").write_text(CHOICE_TASK, "utf-8")
     (to / "done").touch()
+
+
+def _write_records(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
+    path.write_text("".join(lines), "utf-8")
+
+
+def _choices(path: Path) -> Iterator[dict[str, Any]]:
+    """Questions on a paragraph with the answer and those to three other questions on it."""
+    for article in json.loads(path.read_text("utf-8"))["data"]:
+        for paragraph in article["paragraphs"]:
+            asked = {row["answers"][0]["text"]: row["question"] for row in paragraph["qas"]}
+            answers = list(asked)
+            if len(answers) < CHOICES:
+                continue
+            for at, (right, question) in enumerate(asked.items()):
+                others = [answers[(at + step) % len(answers)] for step in range(1, CHOICES)]
+                label = at % CHOICES
+                choices = [*others[:label], right, *others[label:]]
+                prompt = f"{paragraph['context']}\n\nQuestion: {question}\nAnswer:"
+                yield {"prompt": prompt, "choices": choices, "answer": label}
 
 
 def units(text: str) -> int:
@@ -168,7 +239,7 @@ def units(text: str) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    for name in ("models", "xl-wa", "iwslt", "ntrex", "alignatt"):
+    for name in ("models", "xl-wa", "iwslt", "ntrex", "alignatt", "tasks", "xquad"):
         parser.add_argument(f"--{name}", type=Path, required=True)
     parser.add_argument("--only", nargs="*", default=[], help="names of steps, or beginnings")
     parser.add_argument("--quick", action="store_true")
@@ -193,7 +264,7 @@ def main() -> None:
         make_data(data, given)
     result: dict[str, Any] = {"command": "bench/replication.py", "machine": machine("cpu")}
     result["steps"] = {
-        timed.step.name: run(timed.step, given.models, data, runs, given.folder, "bfloat16")
+        timed.step.name: run(timed.step, given.models, data, runs, given.tasks, "bfloat16")
         for timed in chosen
     }
     if given.out is not None and given.out.exists():
