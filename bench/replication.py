@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as parquet
 from machine import machine, tell
 from real_models import (
@@ -32,6 +33,7 @@ from real_models import (
     turned_pairs,
     write_pairs,
 )
+from safetensors.numpy import load_file
 
 from headscope.data.words import is_unspaced
 
@@ -43,6 +45,8 @@ LANGUAGES = {"en": "eng-US", "zh": "zho-CN", "es": "spa", "de": "deu", "ru": "ru
 #: Units of a talk's sentence at least, pairs of a direction to find and to test on, and sentences
 #: of a document.
 SHORTEST, FIND, TEST, SENTENCES = 6, 300, 200, 4
+#: Thresholds above which heads are counted.
+THRESHOLDS = (0.05, 0.1, 0.15, 0.2)
 #: Word tasks of function vectors, and the steps in which a mask is trained.
 TASKS, STEPS = ("antonym", "present-past", "english-german"), 200
 #: Answers among which a question's right one is, and the task of lm-evaluation-harness.
@@ -113,14 +117,19 @@ def _alignment_heads(size: str, slower: int, few: int | None) -> Iterator[Timed]
             yield score(f"ts-sure-{pair}", pair, published, "--min-confidence 0.9")
             yield score(f"ts-same-{pair}", pair, published, "--aligner eflomal")
     runs = " ".join(f"{{runs}}/{size}-ts-{pair}" for pair in (*GOLD, *ALIGNED))
-    yield Timed(Step(f"{size}-overlap", "", f"compare overlap {runs} --k 20"), 0)
-    test = f"--heads {{runs}}/{size}-ts-en-es --pair en-es --data {{data}}/en-es.test.tsv"
-    removal = f"verify removal {test}"
+    for k in (20, 5, 10, 40, 60):
+        yield Timed(Step(f"{size}-overlap-k{k}", "", f"compare overlap {runs} --k {k}"), 0)
+    test = "--pair en-es --data {data}/en-es.test.tsv"
+    removal = f"verify removal --heads {{runs}}/{size}-ts-en-es {test}"
     for k, draws in ((20, 99), (5, 19), (10, 19), (40, 19), (60, 19)):
         if small or k == 20:
             draws = 3 if few else draws if small else 39
             loss = f"--measure loss --limit {few or 25} --draws {draws} --k {k}"
             yield step(f"loss-k{k}", f"{removal} {loss}", 0.012 * draws)
+    if small:
+        by_eflomal = removal.replace("ts-en-es", "ts-eflomal")
+        loss = f"--measure loss --limit {few or 25} --draws {3 if few else 19} --k 20"
+        yield step("loss-eflomal-k20", f"{by_eflomal} {loss}", 0.23)
     for k in (5, 20, 60) if small else (20,):
         text = f"--limit {few or 30} --draws {2 if few else 9} --k {k}"
         yield step(f"text-k{k}", f"{removal} {text}", 0.3)
@@ -140,24 +149,22 @@ def _papers(quick: bool) -> Iterator[Timed]:
     yield reproduced(
         "lahis", f"{documents} {pairs} {questions} --limit {limit} --draws {draws}", 1.5
     )
-    tasks = " ".join(f"--tasks {{tasks}}/{task}.json" for task in TASKS)
-    steps = 4 if quick else STEPS
-    trained = f"--steps {steps} --draws {draws}"
-    yield reproduced("heads-up", f"{pairs} {tasks} {trained}", 2.0)
-    asked = "--answer-end --hold-out-last --system none"
-    seeds = range(1, 2 if quick else 3)
     own = {task: f"--task {{tasks}}/{task}.json" for task in TASKS}
     for pair in ("en-zh", "en-de"):
         # The instruction follows the sentence, as in the public code.
         wording = "--instruction '{input}\\n\\nTranslate into {target}:'"
         own[pair] = f"--pair {pair} --data {{data}}/{pair}.all.tsv {wording}"
     for task, data in own.items():
-        first = f"{{runs}}/0.5b-heads-up/runs/mask-{task}"
-        for seed in seeds:
-            mask = f"find mask {data} {asked} --steps {steps} --seed {seed}"
-            yield Timed(Step(f"0.5b-mask-{task}-{seed}", model, mask), 0.2)
-        others = " ".join(f"{{runs}}/0.5b-mask-{task}-{seed}" for seed in seeds)
-        yield Timed(Step(f"0.5b-masks-{task}", "", f"compare masks {first} {others}"), 0)
+        asked = f"{data} --answer-end --hold-out-last --system none"
+        masks = [f"0.5b-mask-{task}-{seed}" for seed in range(2 if quick else 3)]
+        for seed, name in enumerate(masks):
+            steps = 60 if quick else STEPS
+            mask = f"find mask {asked} --preset small --steps {steps} --seed {seed}"
+            yield Timed(Step(name, model, mask), 0.2 if task in TASKS else 0.5)
+        runs = [f"{{runs}}/{name}" for name in masks]
+        yield Timed(Step(f"0.5b-masks-{task}", "", f"compare masks {' '.join(runs)}"), 0)
+        proof = f"verify mask --heads {runs[0]} {asked} --draws {draws}"
+        yield Timed(Step(f"0.5b-proof-{task}", model, proof), 0.3)
     # The words that a statistical aligner linked, and news of which a tenth has a translation.
     pairs = " ".join(f"--pairs {pair}={{data}}/{pair}.linked.tsv" for pair in ("en-de", "en-zh"))
     others = "--documents {data}/corpus.jsonl --benchmarks {data}/xquad_en.yaml"
@@ -231,6 +238,66 @@ def _choices(path: Path) -> Iterator[dict[str, Any]]:
                 yield {"prompt": prompt, "choices": choices, "answer": label}
 
 
+def shares(runs: Path) -> dict[str, Any]:
+    """Of every finished run of translation scores: how many heads align, where, and which.
+
+    By threshold with the score as it is (the paper's rule) and above chance; the layers of the
+    heads above 0.1, as shares of the depth; how far its best 20 heads are those of the first run
+    of the same model and direction; and, by halves of the sentences, short and long.
+    """
+    scored = {
+        place.parent.name: {
+            (row["layer"], row["head"]): (row["score"], row["above_chance"])
+            for row in json.loads(place.read_text())["heads"]
+        }
+        for place in sorted(runs.glob("*-ts-*/result.json"))
+    }
+    best = {
+        name: set(sorted(heads, key=lambda head: -heads[head][1])[:20])
+        for name, heads in scored.items()
+    }
+    found: dict[str, Any] = {}
+    for name, heads in scored.items():
+        layers = 1 + max(layer for layer, _ in heads)
+        depths = [(layer + 0.5) / layers for (layer, _), own in heads.items() if own[0] > 0.1]
+        first = _first(name)
+        found[name] = {
+            "heads": len(heads),
+            "above": {
+                f"{threshold:g}": [
+                    sum(own[rule] > threshold for own in heads.values()) for rule in (0, 1)
+                ]
+                for threshold in THRESHOLDS
+            },
+            "depth": np.quantile(depths, (0, 0.25, 0.5, 0.75, 1)).round(3).tolist(),
+            "middle third": sum(1 / 3 <= depth < 2 / 3 for depth in depths),
+            "beside": first,
+            "shared of 20": len(best[name] & best.get(first, set())),
+            "by length": _by_length(runs / name / "scores" / "scores.safetensors"),
+        }
+    return found
+
+
+def _first(name: str) -> str:
+    """The run that a way of counting is compared with: of its direction, and of the model."""
+    size, _, rest = name.partition("-ts-")
+    pair = next((pair for pair in (*GOLD, *ALIGNED) if rest.endswith(pair)), GOLD[0])
+    return f"{size}-ts-{pair}"
+
+
+def _by_length(scores: Path) -> dict[str, list[int]]:
+    """Heads above 0.1 on the shorter and on the longer half of the sentences, and their tokens."""
+    kept = load_file(scores)
+    hits, totals = kept["statistics.hits"], kept["statistics.totals"]
+    order = np.argsort(totals, kind="stable")
+    counted = {}
+    for half, chosen in zip(("shorter", "longer"), np.array_split(order, 2), strict=True):
+        rates = hits[chosen] / totals[chosen, None, None]
+        above = int((rates.mean(0) > 0.1).sum())
+        counted[half] = [above, int(np.median(totals[chosen]))]
+    return counted
+
+
 def units(text: str) -> int:
     """Words, or in scripts without spaces characters."""
     return max(len(text.split()), sum(map(is_unspaced, text)))
@@ -267,6 +334,7 @@ def main() -> None:
         timed.step.name: run(timed.step, given.models, data, runs, given.tasks, "bfloat16")
         for timed in chosen
     }
+    result["shares"] = shares(runs)
     if given.out is not None and given.out.exists():
         result["steps"] = json.loads(given.out.read_text())["steps"] | result["steps"]
     tell(result, given.out)

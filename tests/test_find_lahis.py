@@ -169,6 +169,14 @@ def test_first_order_is_the_mean_of_absolute_gradients() -> None:
     np.testing.assert_allclose(other.values, scores.values * scores.extra["raising"], rtol=1e-12)
 
 
+def test_sums_of_sixteen_bits_drop_what_is_small_beside_them() -> None:
+    # 257 lies between 256 and 258, and the even one of both is 256; 3 more are kept as 4.
+    products = -np.array([256.0, 1.0, 1.0, 3.0]).reshape(-1, 1, 1).astype(np.float32)
+    assert importance(products).item() == 261 / 4
+    assert importance(products, "bfloat16").item() == 260 / 4
+    assert importance(products[::-1], "bfloat16").item() == 260 / 4
+
+
 def test_intervals_are_those_of_resampled_documents() -> None:
     lm, file = uneven("llama"), documents()
     scores = lahis(lm, file, Lahis(bootstrap_draws=400, seed=3))

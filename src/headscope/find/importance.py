@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from headscope.find.scoring import Arrays, Resampled, RunPart, scored, with_boun
 from headscope.heads import Head, HeadScores, HeadSet
 from headscope.measure.intervals import bootstrap_score
 from headscope.progress import Steps
-from headscope.settings import UNSIGNED, Option
+from headscope.settings import GIVEN, UNSIGNED, Option
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -67,6 +67,8 @@ class Lahis(Resampled):
         update_gate: as published: documents one at a time, in their order, each scored at the
             gate as it is before a step of AdamW lowers its loss; else the gate stays 1.
         learning_rate, weight_decay: of these steps.
+        sums: type in which |g ∂L/∂g| is added up over documents, one after the other; bfloat16, as
+            published, drops what is below 1/256 of the sum so far. Intervals are of exact sums.
         seed, batch_tokens, checkpoint: as of `FirstOrder`.
     """
 
@@ -76,6 +78,10 @@ class Lahis(Resampled):
     ] = False
     learning_rate: float = 1e-2
     weight_decay: float = 1e-2
+    sums: Annotated[
+        Literal["float64", "bfloat16"],
+        Option("Add up over documents exactly, or in 16 bits as published."),
+    ] = field(default="float64", metadata=GIVEN)
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=2048, metadata=UNSIGNED)
     checkpoint: options.Checkpointing = field(default=False, metadata=UNSIGNED)
@@ -116,7 +122,7 @@ def lahis(
         "magnitude": np.abs(products).mean(axis=0, dtype=np.float64),
         "raising": (products < 0).mean(axis=0),
     }
-    values = importance(products)
+    values = importance(products, config.sums)
     return with_bounds(lm, "lahis", config, run, values, bounds, extra, statistics, about)
 
 
@@ -169,9 +175,17 @@ def _gradients(
     return dict(vars(found)), about
 
 
-def importance(products: NDArray[Any]) -> NDArray[np.float64]:
+def importance(products: NDArray[Any], sums: str = "float64") -> NDArray[np.float64]:
     """mean |g ∂L/∂g| × share of g ∂L/∂g < 0, over the first dimension (documents)."""
-    magnitude = np.abs(products).mean(axis=0, dtype=np.float64)
+    sizes = np.abs(products)
+    magnitude = sizes.mean(axis=0, dtype=np.float64)
+    if sums == "bfloat16":
+        import torch
+
+        total = torch.zeros(sizes.shape[1:], dtype=torch.bfloat16)
+        for size in torch.from_numpy(sizes).to(torch.bfloat16):
+            total += size
+        magnitude = total.double().numpy() / len(sizes)
     return np.asarray(magnitude * (products < 0).mean(axis=0))
 
 
