@@ -89,17 +89,17 @@ def test_scores_without_chance_are_ranked_by_score_and_say_why() -> None:
     assert about_rank(known.top(1)) == {"rank": "above-chance", "rank_note": None}
     assert about_rank(known.top(1, "score")) == {"rank": "score", "rank_note": None}
     partly = translation((0.5, 0.4, 0, 0, 0), (0.3, 0, 0, 0, np.nan))
-    other = scores(0.5, 0.4, 0, 0, 0, extra={"chance": grid(*chance)})
-    for s, why in ((partly, "chance is not known"), (other, "no translation scores")):
+    other = scores(0.5, 0.4, 0, 0, 0)
+    for s, why in ((partly, "chance is not known"), (other, "have no chance")):
         assert s.top(1).heads == (Head(0, 0),)
         told = about_rank(s.top(1))
         assert told["rank"] == "score" and why in str(told["rank_note"])
     assert about_rank(known.select(0.1)) == {"rank": None, "rank_note": None}
     others = [replace(other, method=name).top(1) for name in ("lahis", "patching")]
     note = str(about_rank(known.top(1), *others)["rank_note"])
-    assert note.count("no translation scores") == 1 and "(lahis, patching)" in note
+    assert note.count("have no chance") == 1 and "(lahis, patching)" in note
     both = about_rank(known.top(1), other.top(1), None)
-    assert both["rank"] == "above-chance" and "no translation" in str(both["rank_note"])
+    assert both["rank"] == "above-chance" and "have no chance" in str(both["rank_note"])
     assert rank_words(about_rank(known.top(1))) == "score minus chance"
     assert rank_words(about_rank(partly.top(1))) == "score (chance is not known at every head)"
     assert rank_words({"rank": None, "k": 1}) is None

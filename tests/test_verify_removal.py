@@ -450,7 +450,7 @@ def test_the_heads_removed_are_the_highest_above_chance_or_by_score(
     assert (by_score.rank, by_score.heads) == ("score", ("0.0", "1.1"))
     bare = ranked("above-chance", str(scored(tmp_path / "bare", values, "translation-score")))
     assert (bare.rank, bare.heads) == ("score", ("0.0", "1.1"))
-    assert bare.rank_note == "chance is not known at every head"
+    assert bare.rank_note == "these have no chance (translation-score)"
     assert ranked("above-chance", "1.1,0.1").rank is None
 
 

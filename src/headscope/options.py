@@ -138,8 +138,8 @@ RankName = Literal["above-chance", "score"]
 Rank = Annotated[
     RankName,
     Option(
-        "What --k cuts translation scores by: the score minus chance, or the score as in the "
-        "paper. Other scores, and those without chance, are cut by score.",
+        "What --k cuts scores by: the score minus chance, or the score (as in the paper of "
+        "translation scores). Scores without chance are cut by score.",
     ),
 ]
 VerifyLimit = Annotated[

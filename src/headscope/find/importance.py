@@ -79,9 +79,9 @@ class Lahis(Resampled):
     learning_rate: float = 1e-2
     weight_decay: float = 1e-2
     sums: Annotated[
-        Literal["float64", "bfloat16"],
-        Option("Add up over documents exactly, or in 16 bits as published."),
-    ] = field(default="float64", metadata=GIVEN)
+        Literal["bfloat16"] | None,
+        Option("Add up over documents in this type, as published; without it exactly."),
+    ] = field(default=None, metadata=GIVEN)
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=2048, metadata=UNSIGNED)
     checkpoint: options.Checkpointing = field(default=False, metadata=UNSIGNED)
@@ -175,11 +175,11 @@ def _gradients(
     return dict(vars(found)), about
 
 
-def importance(products: NDArray[Any], sums: str = "float64") -> NDArray[np.float64]:
+def importance(products: NDArray[Any], sums: str | None = None) -> NDArray[np.float64]:
     """mean |g ∂L/∂g| × share of g ∂L/∂g < 0, over the first dimension (documents)."""
     sizes = np.abs(products)
     magnitude = sizes.mean(axis=0, dtype=np.float64)
-    if sums == "bfloat16":
+    if sums is not None:
         import torch
 
         total = torch.zeros(sizes.shape[1:], dtype=torch.bfloat16)

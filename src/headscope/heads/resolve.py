@@ -15,7 +15,7 @@ from headscope.heads.files import read_heads_file, split_part
 from headscope.heads.geometry import Geometry, check_geometry, default_amount
 from headscope.heads.hub import Repository, exists
 from headscope.heads.published import heads_of
-from headscope.heads.scores import NO_TRANSLATION_SCORES, HeadScores, Rank
+from headscope.heads.scores import NO_CHANCE, HeadScores, Rank
 from headscope.heads.sets import Gate, HeadSet
 from headscope.heads.store import check_finished
 from headscope.options import Amount
@@ -166,7 +166,7 @@ def about_rank(*sources: HeadSet | Gate | None) -> AboutRank:
     origins = [source.origin.config for source in sources if source is not None]
     ranks = {config["rank"] for config in origins if config.get("rank")}
     notes = list(dict.fromkeys(cfg["rank_note"] for cfg in origins if cfg.get("rank_note")))
-    begin = f"{NO_TRANSLATION_SCORES} ("
+    begin = f"{NO_CHANCE} ("
     methods = [note.removeprefix(begin)[:-1] for note in notes if note.startswith(begin)]
     if methods:
         notes = [note for note in notes if not note.startswith(begin)]
@@ -180,7 +180,7 @@ def rank_words(result: Mapping[str, Any]) -> str | None:
     """What the heads of a result are ranked by, in words; None if by nothing."""
     rank = result.get("rank")
     words = {None: None, "above-chance": "score minus chance"}.get(rank, "score")
-    note = re.sub(rf"{NO_TRANSLATION_SCORES} \(([^)]*)\)", r"\1", result.get("rank_note") or "")
+    note = re.sub(rf"{NO_CHANCE} \(([^)]*)\)", r"\1", result.get("rank_note") or "")
     return f"{words} ({note})" if words and note else words
 
 

@@ -26,7 +26,7 @@ Rank = Literal["above-chance", "score"]
 #: The method whose scores are ranked above chance; others' papers rank by the score itself.
 TRANSLATION_SCORE = "translation-score"
 #: How the note on other scores begins; the method follows in parentheses.
-NO_TRANSLATION_SCORES = "these are no translation scores"
+NO_CHANCE = "these have no chance"
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,10 @@ class HeadScores(Artifact):
         return len(self.statistics.get("parts", (self.values,)))
 
     def rank_used(self, by: Rank = "above-chance") -> Rank:
-        """`by`, but `score` unless these are translation scores whose chance is known."""
+        """`by`, but `score` unless chance is known."""
         if by not in get_args(Rank):
             raise InputError(f"heads are ranked by {' or '.join(get_args(Rank))}, not by {by!r}")
-        return by if self.method == TRANSLATION_SCORE and self.chance_known else "score"
+        return by if self.chance_known else "score"
 
     def ranked(self, by: Rank = "above-chance") -> list[tuple[Head, float]]:
         """All heads with what they are ranked by, highest first, ties by layer, then head.
@@ -198,8 +198,8 @@ class HeadScores(Artifact):
     def ranking(self, by: Rank = "above-chance") -> dict[str, str | None]:
         """What a result says of `ranked(by)`: `rank`, and in `rank_note` why, if not by `by`."""
         used, why = self.rank_used(by), None
-        if used != by and self.method != TRANSLATION_SCORE:
-            why = f"{NO_TRANSLATION_SCORES} ({self.method})"
+        if used != by and not {"chance", "parts_chance"} & {*self.extra, *self.statistics}:
+            why = f"{NO_CHANCE} ({self.method})"
         elif used != by:
             why = "chance is not known at every head"
         return {"rank": used, "rank_note": why}
