@@ -142,7 +142,13 @@ def reference_losses(plain: Plain, rows: list[list[str]], gate: torch.Tensor) ->
         means = []
         for source, target, _ in rows:
             ids, spans, begin = plain.asked(source, target)
-            answer = [token for token, span in enumerate(spans) if span[1] > begin]
+            text = plain.tokenizer.decode(ids[0])
+            # White space alone belongs to no word and is left out.
+            answer = [
+                token
+                for token, (start, end) in enumerate(spans)
+                if end > begin and text[start:end].strip()
+            ]
             means.append(float(plain.losses(ids)[[token - 1 for token in answer]].mean()))
     return means
 
@@ -200,18 +206,18 @@ def main() -> None:
     heads = ",".join(f"{at // plain.shape[1]}.{at % plain.shape[1]}" for at in order)
     loss = headscope.verify.removal(
         lm, held_out, heads=heads, pair="en-es", measure="loss", draws=1, out=given.runs / "loss"
-    )
+    ).evidence
     whole = reference_losses(plain, tested, torch.ones(plain.shape))
     without = reference_losses(plain, tested, removed)
     result["removal"] = {"pairs": len(tested), "k": K}
     kinds = {row.id: row.kind for row in loss.conditions}
     for condition, means in (("original", whole), ("selected", without)):
         (level,) = (
-            row
+            row.value
             for row in loss.levels
-            if kinds[row.condition] == condition and row.statistic == "nll" and row.part == ""
+            if (kinds[row.condition], row.statistic) == (condition, "nll")
         )
-        result["removal"][condition] = {"headscope": level.value, "oracle": float(np.mean(means))}
+        result["removal"][condition] = {"headscope": level, "oracle": float(np.mean(means))}
     lahis = headscope.find.lahis(lm, f"en={given.documents}", limit=5, out=given.runs / "lahis")
     expected = importance(plain, texts[:5])
     own = np.zeros(plain.shape)
