@@ -15,7 +15,7 @@ import argparse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,15 @@ import headscope
 
 PROMPT = "Translate this sentence from English to Spanish\nSentence: {source}\nAnswer:"
 K = 20
+
+
+class Asked(NamedTuple):
+    """Token ids (1, n), the characters of each, the text, and where its answer begins."""
+
+    ids: torch.Tensor
+    spans: list[tuple[int, int]]
+    text: str
+    begin: int
 
 
 class Plain:
@@ -41,16 +50,15 @@ class Plain:
         config = self.model.config
         self.shape = (config.num_hidden_layers, config.num_attention_heads)
 
-    def asked(self, source: str, target: str) -> tuple[torch.Tensor, list[tuple[int, int]], int]:
-        """The token ids of question and answer, their characters, and where the answer begins."""
+    def asked(self, source: str, target: str) -> Asked:
+        """The question and its answer as tokens."""
         turn = [{"role": "user", "content": PROMPT.format(source=source)}]
         prompt = self.tokenizer.apply_chat_template(
             turn, tokenize=False, add_generation_prompt=True
         )
-        read = self.tokenizer(
-            prompt + target, add_special_tokens=False, return_offsets_mapping=True
-        )
-        return torch.tensor([read["input_ids"]]), read["offset_mapping"], len(prompt)
+        text = prompt + target
+        read = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        return Asked(torch.tensor([read["input_ids"]]), read["offset_mapping"], text, len(prompt))
 
     @contextmanager
     def gated(self, gate: torch.Tensor) -> Iterator[None]:
@@ -100,10 +108,7 @@ def translation_scores(plain: Plain, rows: list[list[str]]) -> tuple[np.ndarray,
     """Mean shares of hits by tokens and by words, (layers, heads) each."""
     by_token, by_word = [], []
     for source, target, links in rows:
-        ids, spans, begin = plain.asked(source, target)
-        turn = [{"role": "user", "content": PROMPT.format(source=source)}]
-        text = plain.tokenizer.apply_chat_template(turn, tokenize=False, add_generation_prompt=True)
-        text += target
+        ids, spans, text, begin = plain.asked(source, target)
         at = text.index("Sentence: ") + len("Sentence: ")
         source_words = [(at + a, at + b) for a, b in words_of(source)]
         target_words = [(begin + a, begin + b) for a, b in words_of(target)]
@@ -141,8 +146,7 @@ def reference_losses(plain: Plain, rows: list[list[str]], gate: torch.Tensor) ->
     with torch.no_grad(), plain.gated(gate):
         means = []
         for source, target, _ in rows:
-            ids, spans, begin = plain.asked(source, target)
-            text = plain.tokenizer.decode(ids[0])
+            ids, spans, text, begin = plain.asked(source, target)
             # White space alone belongs to no word and is left out.
             answer = [
                 token

@@ -132,7 +132,7 @@ def _figures(block: Block) -> tuple[Figure, ...]:
         return ()
     return tuple(
         Heatmap(
-            f"{block.title}, {heads.name}",
+            ", ".join(filter(None, (block.title, heads.name))),
             tuple(map(str, range(len(heads.values)))),
             tuple(map(str, range(max(map(len, heads.values))))),
             heads.values,
