@@ -70,7 +70,6 @@ WAYS = {
     "bare": '--no-chat --template "{source}\\n"',
     "wordy": '--template "Please translate the following text into {target_language}, and write '
     'nothing else.\\n\\n{source}"',
-    "read": "--query read",
     "source": "--scope source",
     "unlike": "--skip-identical",
     "greedy": "--decode greedy",
@@ -132,10 +131,14 @@ def _alignment_heads(size: str, slower: int, few: int | None) -> Iterator[Timed]
             draws = 3 if few else draws if small else 39
             loss = f"--measure loss --limit {few or 25} --draws {draws} --k {k}"
             yield step(f"loss-k{k}", f"{removal} {loss}", 0.012 * draws)
-    if small:
-        by_eflomal = removal.replace("ts-en-es", "ts-eflomal")
-        loss = f"--measure loss --limit {few or 25} --draws {3 if few else 19} --k 20"
-        yield step("loss-eflomal-k20", f"{by_eflomal} {loss}", 0.23)
+    # By the row of the token itself: few heads, in the middle. Are they needed, too?
+    for pair in ("en-es", "en-de", "en-zh")[: 3 if small else 1]:
+        read = "--query read --baseline-examples 2"
+        yield score(f"ts-read-{pair}", pair, f"{{data}}/{pair}.find.tsv", read)
+    for way in ("read-en-es", "eflomal")[: 2 if small else 1]:
+        other = removal.replace("ts-en-es", f"ts-{way}")
+        loss = f"--measure loss --limit {few or 25} --draws {3 if few else 39} --k 20"
+        yield step(f"loss-{way}-k20", f"{other} {loss}", 0.4)
     for k in (5, 20, 60) if small else (20,):
         text = f"--limit {few or 30} --draws {2 if few else 9} --k {k}"
         yield step(f"text-k{k}", f"{removal} {text}", 0.3)
