@@ -1,0 +1,195 @@
+"""Head scores from random removals, in a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from headscope import options
+from headscope.data.align import check_aligner
+from headscope.errors import InputError, naming
+from headscope.evidence.rows import Condition
+from headscope.executors import Execution
+from headscope.find.regression import METHOD, RandomGates, fitted
+from headscope.heads import HeadScores, HeadSet
+from headscope.measure.baseline import Rules
+from headscope.progress import Progress
+from headscope.results.common import ScoredHead
+from headscope.results.head_scores import KnockoutsResult
+from headscope.runs import Run
+from headscope.runs.plain import plain
+from headscope.settings import UNSIGNED, Nested, Settings
+from headscope.shown.blocks import Column, Section, Shown, method_section
+from headscope.shown.words import MEAN, count, fixed
+from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat
+from headscope.studies.pairs import PairsChoice, read_directions
+from headscope.studies.shows import (
+    ablation_facts,
+    by_luck,
+    few_caution,
+    head_sets,
+    head_table,
+    model_facts,
+    significant,
+    spread,
+    strongest,
+)
+from headscope.studies.study import Study
+from headscope.studies.verify.heads import removal_scores
+from headscope.studies.verify.reference import Reference, reference_number, translations
+from headscope.studies.verify.removal import measured_alone
+from headscope.verify.translation import Removal
+
+if TYPE_CHECKING:
+    pass
+
+COMMAND = "find knockouts"
+#: Sentences of each direction of the pocket model, if no limit is given.
+POCKET_LIMIT = 10
+#: The share of the variance below which the page says that effects do not add up.
+EXPLAINED = 0.5
+
+
+def _removal(**values: Any) -> Removal:
+    """By loss if nothing is said."""
+    return Removal(**{"measure": ("loss",), **values})
+
+
+@dataclass(frozen=True)
+class FindKnockouts(Settings):
+    """Score every head by a regression of the translation loss on heads removed at random.
+
+    Or of chrF++ (--measure text).
+    """
+
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    gates: RandomGates = field(default_factory=RandomGates)
+    removal: Annotated[
+        Removal,
+        Nested(
+            without=("gates", "draws", "controls", "loss_draws", "threshold"),
+            changed={"ablate": replace(options.ABLATE, single=True)},
+            make=_removal,
+        ),
+    ] = field(default_factory=_removal)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(
+        default_factory=Rules, metadata=UNSIGNED
+    )
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.removal.measure or ("text",)) != 1 or len(self.removal.ablate) != 1:
+            raise InputError("knockouts have one measure and one kind of ablation; give one each")
+
+
+def find_knockouts(
+    config: FindKnockouts, out: Path | None = None, progress: Progress | None = None
+) -> KnockoutsResult:
+    """Remove heads at random, regress, and return the command's result.
+
+    A run that was stopped goes on where it was; its scores keep the gates and the statistic under
+    each.
+    """
+    seed, (ablate,) = config.removal.seed, config.removal.ablate
+    directions = read_directions(
+        config.pairs, config.model.model, "dev", POCKET_LIMIT, seed, reference_number(ablate)
+    )
+    for pairs in directions.values() if "loss" in config.removal.all_draws else ():
+        with naming(pairs.path):
+            check_aligner(pairs)
+    lm = config.model.load_for(config.execution)
+    removal, gates = resolved_chat(lm, config.removal), config.gates.drawn(lm.geometry, seed)
+    reference = Reference() if ablate == "zero" else translations(lm, directions, removal)
+    told: dict[str, Any] = {"explained": {}, "gates": len(gates), "ablate": ablate}
+
+    def score(run: Run) -> dict[str, HeadScores]:
+        planned = [
+            Condition("random", "", len(heads), 0.0, ablate, at, tuple(map(str, heads)))
+            for at, heads in enumerate(gates)
+        ]
+        _, told["statistic"], counted = measured_alone(
+            lm, directions, planned, removal, run, reference.replacements(lm, removal), progress
+        )
+        mask, scores = lm.geometry.mask(), {}
+        removed = np.array([HeadSet(lm.geometry, heads).removed().values == 0 for heads in gates])
+        for name, numbers in counted.items():
+            fit = fitted(removed[:, mask], numbers, told["statistic"], seed)
+            values, low, high = np.full((3, *lm.geometry.shape), np.nan)
+            values[mask], low[mask], high[mask] = fit[:3]
+            told["explained"][name] = fit.explained
+            scores[name] = HeadScores(
+                lm.geometry, values, METHOD, low, high,
+                statistics={"removed": removed.astype(np.int8), "numbers": fit.numbers},
+                config={**plain(removal), "pair": name, "examples": len(numbers[0])},
+                provenance=dict(run.provenance),
+                signature=run.signature,
+            )  # fmt: skip
+        return scores
+
+    return removal_scores(
+        COMMAND, config, {}, lm, directions, removal, reference, score, KnockoutsResult,
+        lambda result, _: replace(result, **told, reference_text=reference.facts), out, progress,
+    )  # fmt: skip
+
+
+def _show(result: KnockoutsResult, run: Path) -> Shown:
+    statistic, heads = result.statistic, result.heads
+    parts: dict[str, Sequence[ScoredHead]] = {"knockouts": heads}
+    if result.parts:
+        parts = {MEAN: heads, **{name: part.heads for name, part in result.parts.items()}}
+    fewest = min((data.examples or 0 for data in result.data.values()), default=0)
+    predicted = min(result.explained.values())
+    cautions = ["Intervals are per head and not corrected for the number of heads."]
+    if not predicted >= EXPLAINED:
+        cautions.insert(0, "Effects of heads do not add up, or the gates are too few: see the "
+                        "variance predicted at gates left out.")  # fmt: skip
+    worse = f"The {statistic.words} {'rises' if statistic.better == 'lower' else 'falls'} without "
+    return Shown(
+        "Knockouts",
+        "How much worse is a translation without a head, beside others removed at random?",
+        [
+            f"{worse}{len(significant(heads))} of {count(len(heads), 'head')} "
+            f"({by_luck(heads)}).",
+            strongest(heads, f" {statistic.unit}" if statistic.unit else ""),
+        ],
+        spread(heads, f"{count(fewest, 'sentence')} and {count(result.gates, 'gate')}"),
+        f"--gates {2 * result.gates}",
+        [*few_caution(fewest, "sentence"), *cautions],
+        [
+            *model_facts(result.model_name, len(heads)),
+            ("directions", ", ".join(result.data)),
+            ("random gates", f"{result.gates:,}, without {result.remove} heads each"),
+            ("variance predicted at gates left out", f"{fixed(100 * predicted, 0)}\u00a0%"),
+            *ablation_facts(result),
+        ],
+        [
+            Section("Heads", [head_sets("Heads above 0, best first",
+                                        {name: significant(own) for name, own in parts.items()})]),
+            method_section(
+                f"Score: coefficient of the head in a ridge regression of the {statistic.title} on "
+                "which heads are removed, over random gates; above 0 is harm. The penalty is that "
+                "which predicts gates left out best. Intervals: sentences are resampled, and the "
+                "error at each gate left out is given a random sign. Where every gate removes as "
+                "many heads, the mean of the scores is 0."
+            ),
+        ],
+        head_table(
+            "Every head, highest first", parts, (), Column("score", "Effect"), significant=True
+        ),
+    )  # fmt: skip
+
+
+command = Study(
+    FindKnockouts,
+    find_knockouts,
+    result=KnockoutsResult,
+    show=_show,
+    measures="how much worse translation is without a head, beside others removed at random",
+    needs="sentence pairs",
+)
