@@ -140,12 +140,11 @@ class RemovedHeads(ScoresResult, Checked):
 
 @dataclass(frozen=True, kw_only=True)
 class KnockoutsResult(ScoresResult, Checked, Ablation):
-    """The result of `find knockouts`: the statistic that was regressed on so many random gates.
+    """The result of `find knockouts`: a statistic was regressed on so many random gates.
 
     `explained` is by direction the share of its variance that is predicted at gates left out.
     """
 
-    statistic: Statistic = entry()
+    statistic: Statistic = entry(Statistic(""))
     gates: int = 0
-    remove: str = ""
     explained: Mapping[str, float] = field(default_factory=dict)

@@ -5,27 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
 
 from headscope import options
-from headscope.data.align import check_aligner
-from headscope.errors import InputError, naming
+from headscope.errors import InputError
 from headscope.evidence.rows import Condition
 from headscope.executors import Execution
-from headscope.find.regression import METHOD, RandomGates, fitted
-from headscope.heads import HeadScores, HeadSet
+from headscope.find.regression import METHOD, fitted, random_gates
+from headscope.heads import Amount, HeadScores, HeadSet
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import KnockoutsResult
 from headscope.runs import Run
 from headscope.runs.plain import plain
-from headscope.settings import UNSIGNED, Nested, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Column, Section, Shown, method_section
 from headscope.shown.words import MEAN, count, fixed
-from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat
+from headscope.studies.models import PROMPTED, ModelChoice
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import (
     ablation_facts,
@@ -39,17 +38,16 @@ from headscope.studies.shows import (
     strongest,
 )
 from headscope.studies.study import Study
-from headscope.studies.verify.heads import removal_scores
-from headscope.studies.verify.reference import Reference, reference_number, translations
+from headscope.studies.verify.heads import removal_scores, removing
+from headscope.studies.verify.reference import reference_number
 from headscope.studies.verify.removal import measured_alone
 from headscope.verify.translation import Removal
-
-if TYPE_CHECKING:
-    pass
 
 COMMAND = "find knockouts"
 #: Sentences of each direction of the pocket model, if no limit is given.
 POCKET_LIMIT = 10
+#: Random gates for each head, where no number is given.
+GATES_A_HEAD = 4
 #: The share of the variance below which the page says that effects do not add up.
 EXPLAINED = 0.5
 
@@ -68,12 +66,26 @@ class FindKnockouts(Settings):
 
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
-    gates: RandomGates = field(default_factory=RandomGates)
+    gates: Annotated[
+        int | None, Option("Random gates, each a pass; without it four for every head.", min=4)
+    ] = None
+    remove: Annotated[
+        Amount,
+        Option(
+            "Heads that a gate removes: a share such as 0.1 or 10% (each head by itself with that "
+            "probability), or a number, exactly so many.",
+            metavar="K",
+            typed=str,
+        ),
+    ] = "10%"
     removal: Annotated[
         Removal,
         Nested(
             without=("gates", "draws", "controls", "loss_draws", "threshold"),
-            changed={"ablate": replace(options.ABLATE, single=True)},
+            changed={
+                "measure": options.ONE_MEASURE,
+                "ablate": replace(options.ABLATE, single=True),
+            },
             make=_removal,
         ),
     ] = field(default_factory=_removal)
@@ -93,20 +105,15 @@ def find_knockouts(
 ) -> KnockoutsResult:
     """Remove heads at random, regress, and return the command's result.
 
-    A run that was stopped goes on where it was; its scores keep the gates and the statistic under
-    each.
+    A run that was stopped goes on where it was; its scores keep the gates (`removed`).
     """
-    seed, (ablate,) = config.removal.seed, config.removal.ablate
-    directions = read_directions(
-        config.pairs, config.model.model, "dev", POCKET_LIMIT, seed, reference_number(ablate)
-    )
-    for pairs in directions.values() if "loss" in config.removal.all_draws else ():
-        with naming(pairs.path):
-            check_aligner(pairs)
-    lm = config.model.load_for(config.execution)
-    removal, gates = resolved_chat(lm, config.removal), config.gates.drawn(lm.geometry, seed)
-    reference = Reference() if ablate == "zero" else translations(lm, directions, removal)
-    told: dict[str, Any] = {"explained": {}, "gates": len(gates), "ablate": ablate}
+    seed, (ablate,), model = config.removal.seed, config.removal.ablate, config.model.model
+    apart = reference_number(ablate)
+    on = removing(config, read_directions(config.pairs, model, "dev", POCKET_LIMIT, seed, apart))
+    lm, directions, removal, reference = on
+    number = config.gates or GATES_A_HEAD * lm.geometry.total
+    gates = random_gates(lm.geometry, number, config.remove, seed)
+    told: dict[str, Any] = {"gates": len(gates), "ablate": ablate, "explained": {}}
 
     def score(run: Run) -> dict[str, HeadScores]:
         planned = [
@@ -119,13 +126,12 @@ def find_knockouts(
         mask, scores = lm.geometry.mask(), {}
         removed = np.array([HeadSet(lm.geometry, heads).removed().values == 0 for heads in gates])
         for name, numbers in counted.items():
-            fit = fitted(removed[:, mask], numbers, told["statistic"], seed)
-            values, low, high = np.full((3, *lm.geometry.shape), np.nan)
-            values[mask], low[mask], high[mask] = fit[:3]
-            told["explained"][name] = fit.explained
+            arrays = np.full((3, *lm.geometry.shape), np.nan)
+            *fit, explained = fitted(removed[:, mask], numbers, told["statistic"], seed)
+            arrays[:, mask], told["explained"][name] = fit, explained
             scores[name] = HeadScores(
-                lm.geometry, values, METHOD, low, high,
-                statistics={"removed": removed.astype(np.int8), "numbers": fit.numbers},
+                lm.geometry, arrays[0], METHOD, arrays[1], arrays[2],
+                statistics={"removed": removed.astype(np.int8)},
                 config={**plain(removal), "pair": name, "examples": len(numbers[0])},
                 provenance=dict(run.provenance),
                 signature=run.signature,
@@ -133,8 +139,8 @@ def find_knockouts(
         return scores
 
     return removal_scores(
-        COMMAND, config, {}, lm, directions, removal, reference, score, KnockoutsResult,
-        lambda result, _: replace(result, **told, reference_text=reference.facts), out, progress,
+        COMMAND, config, on, score, KnockoutsResult, lambda result, _: replace(result, **told),
+        out, progress,
     )  # fmt: skip
 
 
@@ -164,7 +170,7 @@ def _show(result: KnockoutsResult, run: Path) -> Shown:
         [
             *model_facts(result.model_name, len(heads)),
             ("directions", ", ".join(result.data)),
-            ("random gates", f"{result.gates:,}, without {result.remove} heads each"),
+            ("random gates", f"{result.gates:,}"),
             ("variance predicted at gates left out", f"{fixed(100 * predicted, 0)}\u00a0%"),
             *ablation_facts(result),
         ],

@@ -70,6 +70,7 @@ class VerifyCircuit(VerifyRemoval):
         Nested(
             without=("gates", "threshold"),
             changed={
+                "measure": options.ONE_MEASURE,
                 "draws": options.DRAWS_OF_MEASURE,
                 "controls": replace(
                     options.CONTROL,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,16 +116,12 @@ def verify_heads(
     not finished, hold no scores, or are of another model.
     """
     seed = config.removal.seed
-    directions = read_test_directions(
-        config.pairs, config.model.model, seed, reference_number("mean")
+    on = removing(
+        config,
+        read_test_directions(config.pairs, config.model.model, seed, reference_number("mean")),
     )
-    for pairs in directions.values():
-        with naming(pairs.path):
-            check_aligner(pairs)
-    lm = config.model.load_for(config.execution)
-    removal = resolved_chat(lm, config.removal)
+    lm, directions, removal, reference = on
     beside = read_beside(config.beside, lm)
-    reference = translations(lm, directions, removal)
 
     def score(run: Run) -> dict[str, HeadScores]:
         links = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
@@ -144,56 +140,70 @@ def verify_heads(
             signature=mean.signature,
             beside={name: place for name, (_, place) in beside.items()},
             correlations=correlations(parts, {k: v for k, (v, _) in beside.items()}, seed),
-            reference_text=reference.facts,
         )
 
     told = {name: np.nan_to_num(values).tolist() for name, (values, _) in beside.items()}
     return removal_scores(
-        COMMAND, config, {"beside": told}, lm, directions, removal, reference, score, RemovedHeads,
-        complete, out, progress,
-    )  # fmt: skip
+        COMMAND, config, on, score, RemovedHeads, complete, out, progress, beside=told
+    )
+
+
+class Removing(NamedTuple):
+    """What scores of removals begin with: sentences, model, settings with chat decided, and what
+    replaces removed heads."""
+
+    lm: LanguageModel
+    directions: dict[str, PairFile]
+    removal: Removal
+    reference: Reference
+
+
+def removing(config: Any, directions: dict[str, PairFile]) -> Removing:
+    """The model for these sentences; what their losses lack is told before it is loaded."""
+    for pairs in directions.values() if config.removal.measure in (None, ("loss",)) else ():
+        with naming(pairs.path):
+            check_aligner(pairs)
+    lm = config.model.load_for(config.execution)
+    removal = resolved_chat(lm, config.removal)
+    return Removing(lm, directions, removal, translations(lm, directions, removal))
 
 
 def removal_scores(
     command: str,
     config: Any,
-    signed: Mapping[str, Any],
-    lm: LanguageModel,
-    directions: Mapping[str, PairFile],
-    removal: Removal,
-    reference: Reference,
+    on: Removing,
     score: Callable[[Run], Mapping[str, HeadScores]],
     kind: type[AnyRemoved],
     complete: Callable[[AnyRemoved, Scored], AnyRemoved],
     out: Path | None,
     progress: Progress | None,
+    **signed: Any,
 ) -> AnyRemoved:
     """Score heads by what removals do to translations, in a run folder; first the model as it is
-    translates. `signed` counts in the run's signature beside settings and data; for the rest see
-    `scores_run`."""
-    works: dict[str, Any] = {}  # as `Checked` has them
+    translates. `signed` counts in the run's signature, too; for the rest see `scores_run`."""
+    works: dict[str, Any] = {"reference_text": on.reference.facts}  # and as `Checked` has them
+    files = on.directions.items()
 
     def scored(run: Run, _: Steps | None) -> Scored:
-        works.update(check_translations(lm, directions, removal, run, config.baseline, progress))
+        rules = config.baseline
+        works.update(check_translations(on.lm, on.directions, on.removal, run, rules, progress))
         found = score(run)
-        run.write_json(
-            FOUND_ON, {name: text_digests(pairs.all_pairs) for name, pairs in directions.items()}
-        )
+        run.write_json(FOUND_ON, {name: text_digests(pairs.all_pairs) for name, pairs in files})
         return parts_of(found)
 
     settings = {
-        "settings": replace(config, removal=removal),
+        "settings": replace(config, removal=on.removal),
         **signed,
-        "reference text": reference.digest,
-        "shots": {name: pairs.shots_digest for name, pairs in directions.items()},
+        "reference text": on.reference.digest,
+        "shots": {name: pairs.shots_digest for name, pairs in files},
     }
     data = {
         name: {"digest": pairs.digest, "path": pairs.path, "examples": len(pairs.pairs)}
-        for name, pairs in directions.items()
+        for name, pairs in files
     }
     return scores_run(
-        command, settings, lm, data, out, scored, progress, kind,
-        lambda result, scores: replace(complete(result, scores), **works), removal.seed, config,
+        command, settings, on.lm, data, out, scored, progress, kind,
+        lambda result, scores: replace(complete(result, scores), **works), on.removal.seed, config,
     )  # fmt: skip
 
 
