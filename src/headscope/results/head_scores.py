@@ -7,17 +7,9 @@ from dataclasses import dataclass, field
 
 from headscope.errors import InputError
 from headscope.estimates import Estimate
-from headscope.evidence.rows import Statistic
 from headscope.heads import HeadScores
 from headscope.heads.resolve import MEAN, read_scores
-from headscope.results.common import (
-    Ablation,
-    Checked,
-    DataRead,
-    ModelResult,
-    ReferenceText,
-    ScoredHead,
-)
+from headscope.results.common import Checked, DataRead, ModelResult, ReferenceText, ScoredHead
 from headscope.runs import Record, entry
 
 
@@ -136,15 +128,3 @@ class RemovedHeads(ScoresResult, Checked):
     beside: Mapping[str, str] = field(default_factory=dict)
     correlations: tuple[Correlation, ...] = ()
     reference_text: ReferenceText | None = entry(absent=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class KnockoutsResult(ScoresResult, Checked, Ablation):
-    """The result of `find knockouts`: a statistic was regressed on so many random gates.
-
-    `explained` is by direction the share of its variance that is predicted at gates left out.
-    """
-
-    statistic: Statistic = entry(Statistic(""))
-    gates: int = 0
-    explained: Mapping[str, float] = field(default_factory=dict)

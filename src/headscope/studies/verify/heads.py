@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,8 @@ from headscope.measure.intervals import resamples
 from headscope.measure.ranking import rank_correlations
 from headscope.progress import Progress, Steps
 from headscope.results.common import ScoredHead
-from headscope.results.head_scores import Correlation, KnockoutsResult, RemovedHeads
+from headscope.results.head_scores import Correlation, RemovedHeads
+from headscope.results.removal import KnockoutsResult
 from headscope.runs import decode
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Column, Section, Shown, method_section, p_cell, table_of
@@ -63,6 +64,8 @@ COMMAND = "verify heads"
 #: Extras of other runs that are scores of their own.
 BESIDE = ("previous_token", "previous_token_text")
 DRAWS = 1000
+#: Model, sentences, settings with chat decided, and what replaces removed heads.
+Removing: TypeAlias = "tuple[LanguageModel, dict[str, PairFile], Removal, Reference]"
 AnyRemoved = TypeVar("AnyRemoved", RemovedHeads, KnockoutsResult)
 
 
@@ -116,10 +119,8 @@ def verify_heads(
     not finished, hold no scores, or are of another model.
     """
     seed = config.removal.seed
-    on = removing(
-        config,
-        read_test_directions(config.pairs, config.model.model, seed, reference_number("mean")),
-    )
+    apart = reference_number("mean")
+    on = removing(config, read_test_directions(config.pairs, config.model.model, seed, apart))
     lm, directions, removal, reference = on
     beside = read_beside(config.beside, lm)
 
@@ -148,24 +149,15 @@ def verify_heads(
     )
 
 
-class Removing(NamedTuple):
-    """What scores of removals begin with: sentences, model, settings with chat decided, and what
-    replaces removed heads."""
-
-    lm: LanguageModel
-    directions: dict[str, PairFile]
-    removal: Removal
-    reference: Reference
-
-
 def removing(config: Any, directions: dict[str, PairFile]) -> Removing:
-    """The model for these sentences; what their losses lack is told before it is loaded."""
+    """What scores of removals begin with; what losses of the sentences lack is told before a model
+    is loaded."""
     for pairs in directions.values() if config.removal.measure in (None, ("loss",)) else ():
         with naming(pairs.path):
             check_aligner(pairs)
     lm = config.model.load_for(config.execution)
     removal = resolved_chat(lm, config.removal)
-    return Removing(lm, directions, removal, translations(lm, directions, removal))
+    return lm, directions, removal, translations(lm, directions, removal)
 
 
 def removal_scores(
@@ -181,29 +173,30 @@ def removal_scores(
 ) -> AnyRemoved:
     """Score heads by what removals do to translations, in a run folder; first the model as it is
     translates. `signed` counts in the run's signature, too; for the rest see `scores_run`."""
-    works: dict[str, Any] = {"reference_text": on.reference.facts}  # and as `Checked` has them
-    files = on.directions.items()
+    lm, directions, removal, reference = on
+    works: dict[str, Any] = {"reference_text": reference.facts}  # and as `Checked` has them
 
     def scored(run: Run, _: Steps | None) -> Scored:
-        rules = config.baseline
-        works.update(check_translations(on.lm, on.directions, on.removal, run, rules, progress))
+        works.update(check_translations(lm, directions, removal, run, config.baseline, progress))
         found = score(run)
-        run.write_json(FOUND_ON, {name: text_digests(pairs.all_pairs) for name, pairs in files})
+        run.write_json(
+            FOUND_ON, {name: text_digests(pairs.all_pairs) for name, pairs in directions.items()}
+        )
         return parts_of(found)
 
     settings = {
-        "settings": replace(config, removal=on.removal),
+        "settings": replace(config, removal=removal),
         **signed,
-        "reference text": on.reference.digest,
-        "shots": {name: pairs.shots_digest for name, pairs in files},
+        "reference text": reference.digest,
+        "shots": {name: pairs.shots_digest for name, pairs in directions.items()},
     }
     data = {
         name: {"digest": pairs.digest, "path": pairs.path, "examples": len(pairs.pairs)}
-        for name, pairs in files
+        for name, pairs in directions.items()
     }
     return scores_run(
-        command, settings, on.lm, data, out, scored, progress, kind,
-        lambda result, scores: replace(complete(result, scores), **works), on.removal.seed, config,
+        command, settings, lm, data, out, scored, progress, kind,
+        lambda result, scores: replace(complete(result, scores), **works), removal.seed, config,
     )  # fmt: skip
 
 
