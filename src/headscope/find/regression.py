@@ -39,7 +39,8 @@ def random_gates(
     amount, name = read_amount(remove), f"knockouts {seed}"
     if amount is not None and amount[1]:
         streams = (random.Random(f"{name} {place}") for place in range(gates))
-        drawn = [tuple(h for h in every if draw.random() < amount[0]) for draw in streams]
+        share = float(amount[0])
+        drawn = [tuple(h for h in every if draw.random() < share) for draw in streams]
     else:
         drawn = [tuple(own) for own in sets_within([every], (size,), geometry, gates, name)]
     if len({*drawn}) < 3:
