@@ -9,7 +9,9 @@ The loss of the same reference translations is measured without each head alone 
 one of the whole model) and under random gates. `hits` are how many of the ten heads whose removal
 alone costs most are among the ten highest of knockouts, on average over disjoint blocks of so many
 gates; `fewer_sentences` the same of single removal on a fifth of the sentences, which costs a
-fifth. Losses are kept in --runs, and an interrupted run goes on there.
+fifth. `held_out`: the rank correlation of the loss under gates that were not fitted with the sum of
+the scores of the heads that they remove. Losses are kept in --runs, and an interrupted run goes on
+there.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from machine import machine, tell
 
 from headscope.evidence.rows import Condition
 from headscope.find.regression import fitted, random_gates
+from headscope.measure.ranking import centred, correlation, mid_ranks
 from headscope.runs import open_run
 from headscope.studies.bars import progress
 from headscope.studies.models import ModelChoice, resolved_chat
@@ -119,7 +122,24 @@ def compared(changes: np.ndarray, removed: np.ndarray, counted: np.ndarray, nll:
             "explained": float(np.mean([fit[-1] for fit in fits])),
         })  # fmt: skip
     enough = [row["gates"] for row in rows if row["hits"] >= TOP - 1]
-    return {"sizes": rows, "gates_for_nine": min(enough, default=None)}
+    held, fits = every // 4, {}
+    losses = np.array([own.sum(axis=0)[0] / own.sum(axis=0)[1] for own in counted[-held:]])
+    for size in (heads, every - held):
+        if size <= every - held:
+            fits[f"knockouts, {size} gates"] = fitted(removed[:size], counted[:size], nll, draws=1)[
+                0
+            ]
+    predicted = {
+        name: rank_correlation(removed[-held:] @ scores, losses)
+        for name, scores in {"single removal": wanted, **fits}.items()
+    }
+    told = {"gates": held, "rank_correlation": predicted}
+    return {"sizes": rows, "gates_for_nine": min(enough, default=None), "held_out": told}
+
+
+def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+    """Spearman's."""
+    return float(correlation(centred(mid_ranks(one)), centred(mid_ranks(other))))
 
 
 if __name__ == "__main__":
