@@ -39,18 +39,20 @@ from headscope.heads import read_scores
 from headscope.lm import LanguageModel, load
 from headscope.measure.intervals import t_interval
 
-LAYERS, HEADS, WIDTH, HIDDEN = 3, 8, 8, 64
+LAYERS, HEADS, WIDTH, HIDDEN = 2, 12, 8, 64
 #: Different words of a language, and words of a sentence.
 WORDS, LENGTH = 32, 8
-#: Heads that are planted, and steps of the two trainings, by task.
+#: Heads that are planted, and steps of the first training, by task.
 TASKS = {
-    "copy": (3, 200, 150),
-    "translation": (3, 200, 150),
-    "previous token": (3, 200, 150),
-    "induction": (4, 500, 200),
+    "copy": (3, 150),
+    "translation": (3, 150),
+    "previous token": (3, 150),
+    "induction": (4, 400),
 }
 #: Nats that a planted head's removal must cost, and how loud the others are beside a usual start.
-NEEDED, LOUD = 0.1, 0.3
+NEEDED, LOUD = 0.1, 0.2
+#: Steps of a round of the second training, the loss at which it ends, and rounds at most.
+FURTHER, LEARNED, ROUNDS = 100, 0.2, 5
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>", "=")
 
 
@@ -85,9 +87,10 @@ class Task:
     def batch(self, tokenizer: Any, pairs: list[tuple[str, str]]) -> tuple[torch.Tensor, ...]:
         """Token ids and labels (B, T); labels are -100 where nothing is learned."""
         prompts = [self.template.format(source=source) for source, _ in pairs]
+        known = tokenizer.get_vocab()
         rows = [
-            tokenizer(f"{one} {pair[1]}")["input_ids"]
-            for one, pair in zip(prompts, pairs, strict=True)
+            [known["<s>"], *(known[word] for word in f"{prompt} {answer}".split())]
+            for prompt, (_, answer) in zip(prompts, pairs, strict=True)
         ]
         ids = torch.zeros((len(rows), max(map(len, rows))), dtype=torch.long)
         labels = torch.full_like(ids, -100)
@@ -182,7 +185,7 @@ def planted_model(name: str, seed: int, folder: Path) -> dict[str, Any]:
     """Make one model, save it, and say what is planted in it and what each head does."""
     from headscope.evidence.controls.equal_norm import output_norms
 
-    number, steps, further = TASKS[name]
+    number, steps = TASKS[name]
     task, draw, lm = Task(name, seed), random.Random(f"planted {name} {seed}"), new_model(seed)
     places = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     if name == "induction":  # half of them in the first layer, since one kind feeds the other
@@ -208,8 +211,10 @@ def planted_model(name: str, seed: int, folder: Path) -> dict[str, Any]:
     while idle := [place for place in places if gate[place] and without(gate, place) < NEEDED]:
         gate[min(idle, key=partial(without, gate))] = 0
         train(lm, task, gate, steps // 2, f"{seed} {int(gate.sum())}")
-    train(lm, task, gate, further, f"{seed} others", random_others(lm, gate))
-    every = torch.ones_like(gate)
+    fixed, every, rounds = random_others(lm, gate), torch.ones_like(gate), 0
+    while loss(every) > LEARNED and rounds < ROUNDS:
+        train(lm, task, gate, FURTHER, f"{seed} others {rounds}", fixed)
+        rounds += 1
     rows = [row[row != 0].tolist() for row in ids]
     norms = output_norms(lm, rows) / sum(map(len, rows))
     lm.model.save_pretrained(folder / "model")
@@ -219,6 +224,7 @@ def planted_model(name: str, seed: int, folder: Path) -> dict[str, Any]:
         "seed": seed,
         "drawn": [f"{layer}.{head}" for layer, head in sorted(drawn)],
         "planted": [f"{layer}.{head}" for layer, head in places if gate[layer, head]],
+        "rounds": rounds,
         "loss": {"all": loss(every), "planted": loss(gate), "others": loss(1 - gate)},
         "effect": {f"{p[0]}.{p[1]}": round(without(every, p), 5) for p in places},
         "norm": {f"{p[0]}.{p[1]}": round(float(norms[p]), 3) for p in places},
@@ -267,7 +273,7 @@ class Case:
         ]
         file = self.folder / "task.json"
         file.write_text(json.dumps(rows), "utf-8")
-        return self.scores(headscope.find.mask, task=[str(file)])
+        return self.scores(headscope.find.mask, task=[str(file)], steps=300, learning_rate=0.2)
 
 
 def _previous(case: Case) -> Any:
