@@ -40,6 +40,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "find induction": (),
     "find retrieval": ("--data", "facts.jsonl", "--haystack", "hay.txt"),
     "find patching": ("--data", "words.tsv"),
+    "find knockouts": PAIRS,
     "compare formation": ("series", *PAIRS),
     "compare masks": ("mask", "--base", "mask"),
     "compare states": ("--heads", "mask", *TASK, "--allow-overlap"),

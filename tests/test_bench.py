@@ -4,6 +4,7 @@ judged."""
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from headscope.heads import HeadScores
 from headscope.lm import LanguageModel
@@ -158,3 +160,54 @@ def test_the_parts_of_a_gpu_run_on_a_cpu_and_are_not_made_twice(
     assert bench("gpu", *given) == result
     again = {file.name: json.loads(file.read_text("utf-8")) for file in tmp_path.glob("found/*")}
     assert again == made
+
+
+def test_knockouts_of_each_head_alone_rank_as_single_removal(bench: Bench, tmp_path: Path) -> None:
+    given = ("--sentences", 2, "--gates", 96, "--remove", 1, "--runs", tmp_path / "runs")
+    result = bench("knockouts", *given)
+    *_, every = result["knockouts"]["1"]["sizes"]
+    assert (every["gates"], every["hits"]) == (96, 10)
+    assert len(result["single_removal"]["top"]) == 10 and result["single_removal"]["passes"] == 97
+
+
+def test_planted_heads_learn_alone_and_the_others_keep_their_random_values() -> None:
+    import planted
+
+    task, lm = planted.Task("translation", 0), planted.new_model(0)
+    gate = torch.zeros(planted.LAYERS, planted.HEADS)
+    gate[1, 2] = 1
+
+    def parts(layer: int, head: int) -> list[torch.Tensor]:
+        own, place = lm.model.model.layers[layer].self_attn, slice(8 * head, 8 * head + 8)
+        inputs = [getattr(own, f"{name}_proj").weight[place] for name in "qkv"]
+        return [part.detach().clone() for part in (*inputs, own.o_proj.weight[:, place])]
+
+    def changed(before: list[torch.Tensor], layer: int, head: int) -> list[bool]:
+        return [not a.equal(b) for a, b in zip(before, parts(layer, head), strict=True)]
+
+    for fixed in (False, True):
+        values = planted.random_others(lm, gate) if fixed else None
+        before = {place: parts(*place) for place in ((1, 2), (1, 3), (0, 2))}
+        planted.train(lm, task, gate, 2, "seed", values)
+        assert {place: any(changed(own, *place)) for place, own in before.items()} == {
+            (1, 2): True, (1, 3): False, (0, 2): False
+        }  # fmt: skip
+    words = {task.pair(random.Random(seed)) for seed in range(20)}
+    assert len(words) == 20 and all(
+        task.table[int(a[1:])] == int(b[1:])
+        for source, target in words
+        for a, b in zip(source.split(), target.split(), strict=True)
+    )
+
+
+def test_average_precision_is_the_mean_of_precisions_at_what_is_looked_for() -> None:
+    import planted
+
+    values = np.array([0.1, 0.9, 0.4, 0.8, 0.0])
+    wanted = np.array([False, True, True, False, False])
+    assert planted.average_precision(values, wanted) == pytest.approx((1 + 2 / 3) / 2)
+    alike = planted.average_precision(np.zeros(5), wanted, 20_000)
+    every = [  # all places of two in five
+        (1 / (a + 1) + 2 / (b + 1)) / 2 for a in range(5) for b in range(a + 1, 5)
+    ]
+    assert alike == pytest.approx(np.mean(every), abs=0.01)

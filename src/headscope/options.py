@@ -155,6 +155,12 @@ MEASURES = Option(
     metavar="text|loss",
     typed=str,
 )
+ONE_MEASURE = Option(
+    "What is measured: the loss of the reference translations (loss, the default), or chrF++ of "
+    "the translations (text).",
+    metavar="text|loss",
+    typed=str,
+)
 CONTROL = Option(
     "How random heads are drawn: random (any heads), same layers, outside (heads that are neither "
     "selected nor token alignment heads), equal norm (whose outputs are as large); repeatable",

@@ -6,13 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headscope.evidence.rows import Statistic
 from headscope.results.common import (
     Ablation,
     BaselineCheck,
+    Checked,
     ComparedResult,
     Leakage,
     Ranking,
 )
+from headscope.results.head_scores import ScoresResult
 from headscope.runs import Record, entry
 from headscope.runs.reading import result_of
 
@@ -110,6 +113,18 @@ class RemovalResult(ComparedResult):
     """The result of `verify removal`."""
 
     details: RemovalDetails = field(default_factory=RemovalDetails)
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnockoutsResult(ScoresResult, Checked, Ablation):
+    """The result of `find knockouts`: a statistic was regressed on so many random gates.
+
+    `explained` is by direction the share of its variance that is predicted at gates left out.
+    """
+
+    statistic: Statistic = entry(Statistic(""))
+    gates: int = 0
+    explained: Mapping[str, float] = field(default_factory=dict)
 
 
 def removal_of(path: Path) -> RemovalResult:

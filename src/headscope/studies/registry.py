@@ -29,6 +29,7 @@ COMMANDS = {
     "find induction": "headscope.studies.find.induction",
     "find retrieval": "headscope.studies.find.retrieval",
     "find patching": "headscope.studies.find.patching",
+    "find knockouts": "headscope.studies.find.knockouts",
     "compare overlap": "headscope.studies.compare.overlap",
     "compare methods": "headscope.studies.compare.methods",
     "compare formation": "headscope.studies.compare.formation",

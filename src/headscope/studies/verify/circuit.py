@@ -12,7 +12,6 @@ from headscope.errors import InputError
 from headscope.evidence.blocks import draws_remedy, draws_words, tables, verdict
 from headscope.evidence.controls import CONTROLS
 from headscope.evidence.rows import SELECTED, Condition, Evidence
-from headscope.evidence.texts import TEXT_MEASURES, measured_texts
 from headscope.heads import Head, named_scores, resolve_heads
 from headscope.progress import Progress
 from headscope.results.common import Ablation, BaselineCheck, ComparedResult, Leakage, Ranking
@@ -27,7 +26,11 @@ from headscope.studies.pairs import pair_inputs
 from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
-from headscope.studies.verify.removal import VerifyRemoval, read_test_directions
+from headscope.studies.verify.removal import (
+    VerifyRemoval,
+    measured_alone,
+    read_test_directions,
+)
 from headscope.verify.faithfulness import (
     CMD,
     CPR,
@@ -40,13 +43,6 @@ from headscope.verify.faithfulness import (
     sizes_of,
 )
 from headscope.verify.translation import Removal
-from headscope.verify.translation.conditions import (
-    generate,
-    reference_alignment,
-    reference_losses,
-)
-from headscope.verify.translation.evidence import LOSSES, of_kinds
-from headscope.verify.translation.measures import Translations
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -74,6 +70,7 @@ class VerifyCircuit(VerifyRemoval):
         Nested(
             without=("gates", "threshold"),
             changed={
+                "measure": options.ONE_MEASURE,
                 "draws": options.DRAWS_OF_MEASURE,
                 "controls": replace(
                     options.CONTROL,
@@ -154,26 +151,9 @@ def verify_circuit(
         works = check_translations(lm, directions, removal, run, config.baseline, progress)
         replacements = reference.replacements(lm, removal)
         measured = [each for each in conditions if each.of != CURVE]
-        if "loss" in removal.all_draws:
-            links = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
-            losses = reference_losses(
-                lm, directions, links, measured, removal, run, replacements, progress
-            )
-            name, statistic = "nll", LOSSES["nll"]
-            arrays = {part: of_kinds(own, False)[..., :2] for part, own in losses.items()}
-        else:
-            made = generate(
-                lm, list(directions.values()), measured, removal, run, replacements, progress
-            )
-            table = {
-                part: Translations.of(
-                    pairs, [texts[at] for texts in made], bool(removal.answer_only)
-                )
-                for at, (part, pairs) in enumerate(directions.items())
-            }
-            name, statistic = "chrf", TEXT_MEASURES["chrf"].statistic
-            texts = measured_texts({part: own.outputs for part, own in table.items()}, ("chrf",))
-            arrays = {part: own["chrf"] for part, own in texts.parts.items()}
+        name, statistic, arrays = measured_alone(
+            lm, directions, measured, removal, run, replacements, progress
+        )
         parts = {
             part: [*own, *(None for _ in range(len(conditions) - len(measured)))]
             for part, own in arrays.items()

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,13 +24,15 @@ from headscope.measure.ranking import rank_correlations
 from headscope.progress import Progress, Steps
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import Correlation, RemovedHeads
+from headscope.results.removal import KnockoutsResult
 from headscope.runs import decode
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import Cell, Column, Section, Shown, method_section, p_cell, table_of
 from headscope.shown.words import MEAN as MEAN_PART
 from headscope.shown.words import count
 from headscope.studies.baseline import check_translations
-from headscope.studies.find.head_scores import Scored, scores_run
+from headscope.studies.find.head_scores import Scored, parts_of, scores_run
+from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.shows import (
@@ -47,13 +49,14 @@ from headscope.studies.shows import (
 )
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
-from headscope.studies.verify.reference import reference_number, translations
+from headscope.studies.verify.reference import Reference, reference_number, translations
 from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.translation import Removal
 from headscope.verify.translation.conditions import reference_alignment
 from headscope.verify.translation.single import COMPARED, single_removal
 
 if TYPE_CHECKING:
+    from headscope.data.pairs import PairFile
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
@@ -61,6 +64,9 @@ COMMAND = "verify heads"
 #: Extras of other runs that are scores of their own.
 BESIDE = ("previous_token", "previous_token_text")
 DRAWS = 1000
+#: Model, sentences, settings with chat decided, and what replaces removed heads.
+Removing: TypeAlias = "tuple[LanguageModel, dict[str, PairFile], Removal, Reference]"
+AnyRemoved = TypeVar("AnyRemoved", RemovedHeads, KnockoutsResult)
 
 
 @dataclass(frozen=True)
@@ -113,32 +119,19 @@ def verify_heads(
     not finished, hold no scores, or are of another model.
     """
     seed = config.removal.seed
-    directions = read_test_directions(
-        config.pairs, config.model.model, seed, reference_number("mean")
-    )
-    for pairs in directions.values():
-        with naming(pairs.path):
-            check_aligner(pairs)
-    lm = config.model.load_for(config.execution)
-    removal = resolved_chat(lm, config.removal)
+    apart = reference_number("mean")
+    on = removing(config, read_test_directions(config.pairs, config.model.model, seed, apart))
+    lm, directions, removal, reference = on
     beside = read_beside(config.beside, lm)
-    reference = translations(lm, directions, removal)
-    works: dict[str, Any] = {}  # as `Checked` has them
 
-    def score(run: Run, _: Steps | None) -> Scored:
-        works.update(check_translations(lm, directions, removal, run, config.baseline, progress))
+    def score(run: Run) -> dict[str, HeadScores]:
         links = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
         mean = reference.replacement(lm, "mean", removal.batch_tokens)
         found = single_removal(lm, directions, links, removal, run, mean, progress)
-        run.write_json(
-            "found_on.json",
-            {name: text_digests(pairs.all_pairs) for name, pairs in directions.items()},
-        )
-        found = {
+        return {
             name: replace(scores, extra={**scores.extra, **{k: v for k, (v, _) in beside.items()}})
             for name, scores in found.items()
         }
-        return found if len(found) > 1 else next(iter(found.values()))
 
     def complete(result: RemovedHeads, scored: Scored) -> RemovedHeads:
         parts = [scored] if isinstance(scored, HeadScores) else list(scored.values())
@@ -148,33 +141,63 @@ def verify_heads(
             signature=mean.signature,
             beside={name: place for name, (_, place) in beside.items()},
             correlations=correlations(parts, {k: v for k, (v, _) in beside.items()}, seed),
-            **works,
-            reference_text=reference.facts,
         )
 
-    return scores_run(
-        COMMAND,
-        {
-            "settings": replace(config, removal=removal),
-            "beside": {
-                name: np.nan_to_num(values).tolist() for name, (values, _) in beside.items()
-            },
-            "reference text": reference.digest,
-            "shots": {name: pairs.shots_digest for name, pairs in directions.items()},
-        },
-        lm,
-        {
-            name: {"digest": pairs.digest, "path": pairs.path, "examples": len(pairs.pairs)}
-            for name, pairs in directions.items()
-        },
-        out,
-        score,
-        progress,
-        RemovedHeads,
-        complete,
-        seed,
-        config,
+    told = {name: np.nan_to_num(values).tolist() for name, (values, _) in beside.items()}
+    return removal_scores(
+        COMMAND, config, on, score, RemovedHeads, complete, out, progress, beside=told
     )
+
+
+def removing(config: Any, directions: dict[str, PairFile]) -> Removing:
+    """What scores of removals begin with; what losses of the sentences lack is told before a model
+    is loaded."""
+    for pairs in directions.values() if config.removal.measure in (None, ("loss",)) else ():
+        with naming(pairs.path):
+            check_aligner(pairs)
+    lm = config.model.load_for(config.execution)
+    removal = resolved_chat(lm, config.removal)
+    return lm, directions, removal, translations(lm, directions, removal)
+
+
+def removal_scores(
+    command: str,
+    config: Any,
+    on: Removing,
+    score: Callable[[Run], Mapping[str, HeadScores]],
+    kind: type[AnyRemoved],
+    complete: Callable[[AnyRemoved, Scored], AnyRemoved],
+    out: Path | None,
+    progress: Progress | None,
+    **signed: Any,
+) -> AnyRemoved:
+    """Score heads by what removals do to translations, in a run folder; first the model as it is
+    translates. `signed` counts in the run's signature, too; for the rest see `scores_run`."""
+    lm, directions, removal, reference = on
+    works: dict[str, Any] = {"reference_text": reference.facts}  # and as `Checked` has them
+
+    def scored(run: Run, _: Steps | None) -> Scored:
+        works.update(check_translations(lm, directions, removal, run, config.baseline, progress))
+        found = score(run)
+        run.write_json(
+            FOUND_ON, {name: text_digests(pairs.all_pairs) for name, pairs in directions.items()}
+        )
+        return parts_of(found)
+
+    settings = {
+        "settings": replace(config, removal=removal),
+        **signed,
+        "reference text": reference.digest,
+        "shots": {name: pairs.shots_digest for name, pairs in directions.items()},
+    }
+    data = {
+        name: {"digest": pairs.digest, "path": pairs.path, "examples": len(pairs.pairs)}
+        for name, pairs in directions.items()
+    }
+    return scores_run(
+        command, settings, lm, data, out, scored, progress, kind,
+        lambda result, scores: replace(complete(result, scores), **works), removal.seed, config,
+    )  # fmt: skip
 
 
 def read_beside(

@@ -19,7 +19,12 @@ from headscope.data.pairs import PairFile
 from headscope.errors import InputError, naming
 from headscope.evidence.rows import Basis, Condition, Evidence, Statistic
 from headscope.evidence.runner import ZERO, Replacements
-from headscope.evidence.texts import measured_texts, own_measured, own_statistics
+from headscope.evidence.texts import (
+    TEXT_MEASURES,
+    measured_texts,
+    own_measured,
+    own_statistics,
+)
 from headscope.executors import Execution
 from headscope.heads import (
     Amount,
@@ -63,8 +68,15 @@ from headscope.verify.translation.conditions import (
     reference_alignment,
     reference_losses,
 )
+from headscope.verify.translation.evidence import (
+    LOSSES,
+    TEXTS,
+    has_texts,
+    mixed,
+    of_kinds,
+    removal_evidence,
+)
 from headscope.verify.translation.evidence import STATISTICS as KNOWN
-from headscope.verify.translation.evidence import TEXTS, has_texts, mixed, removal_evidence
 from headscope.verify.translation.measures import (
     Translations,
     kept_from,
@@ -340,6 +352,41 @@ def removal_run(
         run, planned, removed, draws.get("text", 0), table, losses, config.seed, progress,
         own, config.own_measures,
     )  # fmt: skip
+
+
+def measured_alone(
+    lm: LanguageModel,
+    directions: Mapping[str, PairFile],
+    planned: Sequence[Condition],
+    config: Removal,
+    run: Run,
+    replacements: Replacements = ZERO,
+    progress: Progress | None = None,
+) -> tuple[str, Statistic, dict[str, list[NDArray[Any]]]]:
+    """The one measure that is asked for: its name, what it is, and by direction and condition the
+    numbers (S, F) of every sentence. The run keeps what is computed."""
+    if "loss" in config.all_draws:
+        links = {name: reference_alignment(pairs, run) for name, pairs in directions.items()}
+        losses = reference_losses(
+            lm, directions, links, planned, config, run, replacements, progress
+        )
+        parts = {part: [*of_kinds(own, False)[..., :2]] for part, own in losses.items()}
+        return "nll", LOSSES["nll"], parts
+    made = generate(lm, list(directions.values()), planned, config, run, replacements, progress)
+    outputs = {
+        part: Translations.of(
+            pairs, [texts[at] for texts in made], bool(config.answer_only)
+        ).outputs
+        for at, (part, pairs) in enumerate(directions.items())
+    }
+    for name, own in own_statistics(config.own_measures, KNOWN).items():
+        (measure,) = config.own_measures
+        return name, own, {part: [*own_measured(each, measure)] for part, each in outputs.items()}
+    texts = measured_texts(outputs, ("chrf",))
+    if "chrf" in texts.missing:
+        raise InputError(texts.missing["chrf"])
+    statistic = TEXT_MEASURES["chrf"].statistic
+    return "chrf", statistic, {part: [*own["chrf"]] for part, own in texts.parts.items()}
 
 
 def described(

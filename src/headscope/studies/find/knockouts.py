@@ -1,0 +1,198 @@
+"""Head scores from random removals, in a run folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+
+from headscope import options
+from headscope.errors import InputError
+from headscope.evidence.rows import Condition
+from headscope.executors import Execution
+from headscope.find.regression import METHOD, fitted, random_gates
+from headscope.heads import Amount, HeadScores, HeadSet
+from headscope.measure.baseline import Rules
+from headscope.progress import Progress
+from headscope.results.common import ScoredHead
+from headscope.results.removal import KnockoutsResult
+from headscope.runs import Run
+from headscope.runs.plain import plain
+from headscope.settings import UNSIGNED, Nested, Option, Settings
+from headscope.shown.blocks import Column, Section, Shown, method_section
+from headscope.shown.words import MEAN, count, fixed
+from headscope.studies.models import PROMPTED, ModelChoice
+from headscope.studies.pairs import PairsChoice, read_directions
+from headscope.studies.shows import (
+    ablation_facts,
+    by_luck,
+    few_caution,
+    head_sets,
+    head_table,
+    model_facts,
+    significant,
+    spread,
+    strongest,
+)
+from headscope.studies.study import Study
+from headscope.studies.verify.heads import removal_scores, removing
+from headscope.studies.verify.reference import reference_number
+from headscope.studies.verify.removal import measured_alone
+from headscope.verify.translation import Removal
+
+COMMAND = "find knockouts"
+#: Sentences of each direction of the pocket model, if no limit is given.
+POCKET_LIMIT = 10
+#: Random gates for each head, where no number is given.
+GATES_A_HEAD = 4
+
+
+def _removal(**values: Any) -> Removal:
+    """By loss if nothing is said."""
+    return Removal(**{"measure": ("loss",), **values})
+
+
+@dataclass(frozen=True)
+class FindKnockouts(Settings):
+    """Score every head by a regression of the translation loss on heads removed at random.
+
+    Or of chrF++ (--measure text). It finds what heads do beside others that are gone; for the heads
+    that cost most alone it takes more passes than verify heads.
+    """
+
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    gates: Annotated[
+        int | None, Option("Random gates, each a pass; without it four for every head.", min=4)
+    ] = None
+    remove: Annotated[
+        Amount,
+        Option(
+            "Heads that a gate removes: a share such as 0.05 or 5% (each head by itself with that "
+            "probability), or a number, exactly so many.",
+            metavar="K",
+            typed=str,
+        ),
+    ] = "5%"
+    removal: Annotated[
+        Removal,
+        Nested(
+            without=("gates", "draws", "controls", "loss_draws", "threshold"),
+            changed={
+                "measure": options.ONE_MEASURE,
+                "ablate": replace(options.ABLATE, single=True),
+            },
+            make=_removal,
+        ),
+    ] = field(default_factory=_removal)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(
+        default_factory=Rules, metadata=UNSIGNED
+    )
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if len(self.removal.measure or ("text",)) != 1 or len(self.removal.ablate) != 1:
+            raise InputError("knockouts have one measure and one kind of ablation; give one each")
+
+
+def find_knockouts(
+    config: FindKnockouts, out: Path | None = None, progress: Progress | None = None
+) -> KnockoutsResult:
+    """Remove heads at random, regress, and return the command's result.
+
+    A run that was stopped goes on where it was; its scores keep the gates (`removed`).
+    """
+    seed, (ablate,), model = config.removal.seed, config.removal.ablate, config.model.model
+    apart = reference_number(ablate)
+    on = removing(config, read_directions(config.pairs, model, "dev", POCKET_LIMIT, seed, apart))
+    lm, directions, removal, reference = on
+    number = config.gates or GATES_A_HEAD * lm.geometry.total
+    gates = random_gates(lm.geometry, number, config.remove, seed)
+    told: dict[str, Any] = {"gates": len(gates), "ablate": ablate, "explained": {}}
+
+    def score(run: Run) -> dict[str, HeadScores]:
+        planned = [
+            Condition("random", "", len(heads), 0.0, ablate, at, tuple(map(str, heads)))
+            for at, heads in enumerate(gates)
+        ]
+        _, told["statistic"], counted = measured_alone(
+            lm, directions, planned, removal, run, reference.replacements(lm, removal), progress
+        )
+        mask, scores = lm.geometry.mask(), {}
+        removed = np.array([HeadSet(lm.geometry, heads).removed().values == 0 for heads in gates])
+        for name, numbers in counted.items():
+            arrays = np.full((3, *lm.geometry.shape), np.nan)
+            *fit, explained = fitted(removed[:, mask], numbers, told["statistic"], seed)
+            arrays[:, mask], told["explained"][name] = fit, explained
+            scores[name] = HeadScores(
+                lm.geometry, arrays[0], METHOD, arrays[1], arrays[2],
+                statistics={"removed": removed.astype(np.int8)},
+                config={**plain(removal), "pair": name, "examples": len(numbers[0])},
+                provenance=dict(run.provenance),
+                signature=run.signature,
+            )  # fmt: skip
+        return scores
+
+    return removal_scores(
+        COMMAND, config, on, score, KnockoutsResult, lambda result, _: replace(result, **told),
+        out, progress,
+    )  # fmt: skip
+
+
+def _show(result: KnockoutsResult, run: Path) -> Shown:
+    statistic, heads = result.statistic, result.heads
+    parts: dict[str, Sequence[ScoredHead]] = {"knockouts": heads}
+    if result.parts:
+        parts = {MEAN: heads, **{name: part.heads for name, part in result.parts.items()}}
+    fewest = min((data.examples or 0 for data in result.data.values()), default=0)
+    known = fixed(100 * min(result.explained.values()), 0)
+    worse = "rises" if statistic.better == "lower" else "falls"
+    return Shown(
+        "Knockouts",
+        "How much worse is a translation without a head, beside others removed at random?",
+        [
+            f"The {statistic.words} {worse} without {len(significant(heads))} of "
+            f"{count(len(heads), 'head')} ({by_luck(heads)}).",
+            strongest(heads, f" {statistic.unit}" if statistic.unit else ""),
+        ],
+        f"{spread(heads, count(fewest, 'sentence'))} Sums of effects predict {known}\u00a0% of the "
+        f"variance over {count(result.gates, 'random gate')}.",
+        f"--gates {2 * result.gates}",
+        [
+            *few_caution(fewest, "sentence"),
+            "Intervals are per head and not corrected for the number of heads.",
+        ],
+        [
+            *model_facts(result.model_name, len(heads)),
+            ("directions", ", ".join(result.data)),
+            *ablation_facts(result),
+        ],
+        [
+            Section("Heads", [head_sets("Heads without which it is worse, best first",
+                                        {name: significant(own) for name, own in parts.items()})]),
+            method_section(
+                f"Score: coefficient of the head in a ridge regression of the {statistic.title} on "
+                "which heads are removed, over random gates; above 0 is harm. The penalty is that "
+                "which predicts gates left out best, and the variance is that at gates left out. "
+                "Intervals: sentences are resampled, and the error at each gate left out is given "
+                "a random sign. Where all gates remove as many heads, scores have the mean 0."
+            ),
+        ],
+        head_table(
+            "Every head, highest first", parts, (), Column("score", "Effect"), significant=True
+        ),
+    )  # fmt: skip
+
+
+command = Study(
+    FindKnockouts,
+    find_knockouts,
+    result=KnockoutsResult,
+    show=_show,
+    measures="how much worse translation is without a head, beside others removed at random",
+    needs="sentence pairs",
+)
