@@ -107,13 +107,11 @@ def test_a_circuit_keeps_its_heads_and_removes_all_others() -> None:
     assert [each.draw for each in made if each.of == CURVE] == [None, 0, 1]
 
 
-def asked(**removal: Any) -> VerifyCircuit:
-    given = {"measure": ("loss",), "controls": ("random", "same layers")}
-    settings = Removal(**{**given, "draws": 3, "loss_draws": 3, **removal})  # type: ignore[arg-type]
+def asked(measure: Any = None, **removal: Any) -> VerifyCircuit:
+    settings = Removal(**{"draws": 3, "controls": ("random", "same layers"), **removal})
     heads = ",".join(map(str, Geometry.uniform(6, 16).heads()))
-    return VerifyCircuit(
-        heads, (1, 20, 0.5), pairs=PairsChoice(("en-de", "de-en"), limit=3), removal=settings
-    )
+    pairs = PairsChoice(("en-de", "de-en"), limit=3)
+    return VerifyCircuit(heads, (1, 20, 0.5), pairs=pairs, removal=settings, measure=measure)
 
 
 def test_faithfulness_and_areas_equal_a_naive_loop(tmp_path: Path) -> None:
@@ -172,7 +170,7 @@ def test_faithfulness_and_areas_equal_a_naive_loop(tmp_path: Path) -> None:
 
 
 def test_a_text_measure_and_what_replaces_heads(tmp_path: Path) -> None:
-    config = asked(measure=("text",), ablate=("resample",), draws=1, loss_draws=1)
+    config = asked("text", ablate=("resample",), draws=1)
     evidence = verify_circuit(config, tmp_path / "run").evidence
     assert {each.replacement for each in evidence.conditions[1:]} == {"resample"}
     for part in evidence.single:
@@ -191,8 +189,8 @@ def test_what_has_nothing_to_keep_is_refused() -> None:
     numbers = [np.array([[1.0, 1], [2, 1]]) if each.of != CURVE else None for each in conditions]
     with pytest.raises(InputError, match="no better than without any head"):
         circuit_evidence(conditions, sizes, {"en-de": numbers}, ("nll", LOSSES["nll"]))
-    with pytest.raises(InputError, match="one measure"):
-        asked(measure=("text", "loss"))
+    with pytest.raises(InputError, match="no measure"):
+        asked("accuracy")
     with pytest.raises(InputError, match="draws no rankings"):
         asked(controls=("outside",))
     with pytest.raises(InputError, match="--ablate"):

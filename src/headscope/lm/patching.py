@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.geometry import AttentionSite
-from headscope.lm.hooks import hooked
+from headscope.lm.hooks import hooked, inner_model
 from headscope.lm.model import LanguageModel
 
 
@@ -126,3 +126,62 @@ def _replacing(site: AttentionSite, patch: Patch, own: torch.Tensor) -> Any:
         return (changed.view(x.shape), *args[1:])
 
     return hook
+
+
+@contextlib.contextmanager
+def all_outputs(lm: LanguageModel) -> Iterator[dict[int, torch.Tensor]]:
+    """Every head's output at every token, (B, T, H, D) by layer, of the last pass inside."""
+    seen: dict[int, torch.Tensor] = {}
+
+    def keep(site: AttentionSite) -> Any:
+        def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
+            x = args[0].detach()
+            seen[site.layer] = x.reshape(*x.shape[:-1], site.heads, site.head_width)
+
+        return hook
+
+    with hooked(site.projection.register_forward_pre_hook(keep(site)) for site in lm.sites):
+        yield seen
+
+
+@contextlib.contextmanager
+def moved_outputs(
+    lm: LanguageModel, moved: torch.Tensor, directions: Mapping[int, torch.Tensor]
+) -> Iterator[None]:
+    """Add to every head's output a multiple of a direction: `moved` (B, L, W), which may require
+    gradients, times `directions` (B or 1, T, H, D) by layer."""
+    of_layer = moved.unbind(1)
+
+    def add(site: AttentionSite) -> Any:
+        def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            x, direction = args[0], directions[site.layer]
+            by = of_layer[site.layer][:, None, : site.heads, None].to(x.device) * direction
+            heads = x.view(*x.shape[:-1], site.heads, site.head_width) + by.to(x.dtype)
+            return (heads.reshape(x.shape), *args[1:])
+
+        return hook
+
+    with hooked(site.projection.register_forward_pre_hook(add(site)) for site in lm.sites):
+        yield
+
+
+@contextlib.contextmanager
+def between_inputs(lm: LanguageModel, other: torch.Tensor, share: float) -> Iterator[None]:
+    """Move the input embeddings of passes inside by a share towards those of other tokens (B, T).
+
+    Raises `InputError` at the end if the model looked its tokens up elsewhere.
+    """
+    embedding, met = inner_model(lm.model).get_input_embeddings(), False
+
+    def mix(module: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
+        nonlocal met
+        met = True
+        there = module.forward(other.to(output.device))
+        return output + share * (there - output)
+
+    with embedding.register_forward_hook(mix) if share else contextlib.nullcontext():
+        yield
+    if share and not met:
+        raise InputError(
+            f"{lm.name!r} looks its tokens up elsewhere than in its input embeddings; use --steps 0"
+        )
