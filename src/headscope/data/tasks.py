@@ -38,7 +38,6 @@ __all__ = [
     "read_task",
     "split_task",
     "translation_task",
-    "with_wrong",
 ]
 
 #: Where the input of an example goes in a template.
@@ -245,19 +244,6 @@ def split_task(
             test.append(example)
             seen.add(key)
     return tuple(train), tuple(test)
-
-
-def with_wrong(task: Task, seed: int = 0) -> Task:
-    """The task with another example's output as the wrong answer where an example has none."""
-
-    def wrong(example: Example) -> str:
-        others = [other for other in outputs if other != example.output]
-        stream = random.Random(f"wrong {seed} {example.input}")
-        return example.wrong or (stream.choice(others) if others else "")
-
-    outputs = list(dict.fromkeys(example.output for example in task.examples))
-    examples = tuple(replace(each, wrong=wrong(each)) for each in task.examples)
-    return replace(task, examples=examples)
 
 
 def few_shot(

@@ -12,6 +12,7 @@ patching each head alone (`patch`).
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
@@ -20,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.data.tasks import Task, prompt
+from headscope.data.tasks import Example, Task, few_shot, prompt
 from headscope.errors import InputError, naming
-from headscope.find.scoring import NOWHERE, Resampled, RunPart, scored
+from headscope.find.scoring import Resampled, RunPart, scored
 from headscope.heads import HeadScores
 from headscope.progress import Steps
 from headscope.settings import UNSIGNED, Option
@@ -72,30 +73,33 @@ class Attribution(Resampled):
 
 
 class Contrast(NamedTuple):
-    """A clean and a corrupted row of as many tokens.
-
-    `right` and `wrong` are tokens that may follow, or None where the rows end in the answer.
-    """
+    """A clean and a corrupted row of as many tokens, with their answer; or without it, and the
+    wrong and the right token that may follow."""
 
     clean: Answered
     corrupted: Answered
-    right: int | None = None
-    wrong: int | None = None
+    tokens: tuple[int, int] | None = None
 
 
-def corrupted(lm: LanguageModel, task: Task, instructed: bool = False, seed: int = 0) -> Task:
-    """The task with corrupted inputs: where an example has none, another one's input whose prompt
-    has as many tokens, and its output as the wrong one; examples without such another stay so."""
-    texts = [prompt(task, example, instructed) for example in task.examples]
-    lengths = [len(lm.encode(text)) for text in texts]
-    alike: dict[int, list[int]] = {}
-    for at, length in enumerate(lengths):
-        alike.setdefault(length, []).append(at)
+def corrupted(
+    lm: LanguageModel, task: Task, pool: Sequence[Example] = (), shots: int = 0, seed: int = 0
+) -> tuple[Task, bool]:
+    """The task, behind shots from `pool`, with corrupted inputs, and if its prompts are instructed:
+    where they can be and without shots, which hold the instruction.
+
+    Where an example has no corrupted input, another one's whose prompt has as many tokens, and its
+    output as the wrong one; examples without such another stay so.
+    """
+    instructed = task.instruction is not None
+    lengths = [len(lm.encode(prompt(task, each, instructed))) for each in task.examples]
+    alike: dict[int, list[Example]] = {}
+    for example, length in zip(task.examples, lengths, strict=True):
+        alike.setdefault(length, []).append(example)
     examples = []
     for example, length in zip(task.examples, lengths, strict=True):
         others = [
             other
-            for other in (task.examples[at] for at in alike[length])
+            for other in alike[length]
             if other.input != example.input and other.output != example.output
         ]
         if others and not example.corrupted:
@@ -103,11 +107,14 @@ def corrupted(lm: LanguageModel, task: Task, instructed: bool = False, seed: int
             wrong = example.wrong or other.output
             example = replace(example, corrupted=other.input, wrong=wrong)
         examples.append(example)
-    return replace(task, examples=tuple(examples))
+    task = replace(task, examples=tuple(examples))
+    if not shots:
+        return task, instructed
+    return few_shot(task, pool, shots, seed, instructed), False
 
 
 def contrasts(
-    lm: LanguageModel, task: Task, measure: Contrasting, instructed: bool = False
+    lm: LanguageModel, task: Task, measure: Contrasting, instructed: bool
 ) -> tuple[list[Contrast], dict[str, int]]:
     """The examples as tokens, and how many are left out for each reason.
 
@@ -115,55 +122,51 @@ def contrasts(
     """
     from headscope.lm.prompting import encode_answers, parting
 
-    known = [example for example in task.examples if example.corrupted]
-    if measure == "difference" and not all(example.wrong for example in known):
+    known = [each for each in task.examples if each.corrupted]
+    if measure == "difference" and not all(each.wrong for each in known):
         raise InputError(
             f"{task.path}: names no wrong answers; add a column 'wrong', or use --measure loss"
         )
 
-    def rows(inputs: Sequence[str], outputs: Sequence[str]) -> list[Answered]:
-        texts = [
-            prompt(task, replace(example, input=text), instructed)
-            for example, text in zip(known, inputs, strict=True)
-        ]
+    def rows(examples: Sequence[Example]) -> list[Answered]:
+        texts = [prompt(task, each, instructed) for each in examples]
+        outputs = [each.output for each in examples]
         with naming(task.path):
             made = encode_answers(lm, texts, outputs, task.chat, task.answer_end)
-        names = (f"{task.path}, line {example.line}" for example in known)
+        names = (f"{task.path}, line {each.line}" for each in examples)
         return [replace(row, name=name) for row, name in zip(made, names, strict=True)]
 
-    inputs, right = [each.input for each in known], [each.output for each in known]
-    clean, other = rows(inputs, right), rows([each.corrupted for each in known], right)
-    wrong = rows(inputs, [each.wrong for each in known]) if measure == "difference" else clean
-    made, left_out = [], {"no_counterfactual": len(task.examples) - len(known)}
+    clean, other = rows(known), rows([replace(each, input=each.corrupted) for each in known])
+    wrong = clean
+    if measure == "difference":
+        wrong = rows([replace(each, output=each.wrong) for each in known])
+    made, left_out = [], Counter(no_counterfactual=len(task.examples) - len(known))
     for own, changed, false in zip(clean, other, wrong, strict=True):
-        reason = ""
+        end = parting(own, false)
         if changed.start != own.start or changed.ids[own.start :] != own.ids[own.start :]:
-            reason = "other_length"
+            left_out["other_length"] += 1
         elif measure == "loss":
             made.append(Contrast(own, changed))
+        elif end is None:
+            left_out["same_tokens"] += 1
         else:
-            end = parting(own, false)
-            if end is None:
-                reason = "same_tokens"
-            else:
-                cut = (replace(row, ids=row.ids[:end], start=0) for row in (own, changed))
-                made.append(Contrast(*cut, own.ids[end], false.ids[end]))
-        if reason:
-            left_out[reason] = left_out.get(reason, 0) + 1
+            cut = (replace(row, ids=row.ids[:end]) for row in (own, changed))
+            made.append(Contrast(*cut, (false.ids[end], own.ids[end])))
     if not made:
-        why = ", ".join(f"{name.replace('_', ' ')}: {number}" for name, number in left_out.items())
+        why = ", ".join(f"{name.replace('_', ' ')}: {many}" for name, many in left_out.items())
         raise InputError(
             f"{task.path}: no example has a corrupted input of as many tokens and an answer that "
             f"begins otherwise ({why}); give other or more examples"
         )
-    return made, left_out
+    return made, dict(left_out)
 
 
 def attribution(
     lm: LanguageModel,
     task: Task,
     config: Attribution = Attribution(),
-    instructed: bool = False,
+    pool: Sequence[Example] = (),
+    shots: int = 0,
     run: Run | None = None,
     progress: Steps | None = None,
 ) -> HeadScores:
@@ -182,20 +185,19 @@ def attribution(
     from headscope.find.gate_gradients import kept_gradients
 
     measure = config.measure or ("difference" if task.names_wrong else "loss")
-    task = corrupted(lm, task, instructed, config.seed)
+    task, instructed = corrupted(lm, task, pool, shots, config.seed)
     examples, left_out = contrasts(lm, task, measure, instructed)
-    part = RunPart(run, task.name)
     found = kept_gradients(
         lm,
         [example.clean for example in examples],
         lambda some: _attributed(lm, [examples[at] for at in some], config.steps),
         config.batch_tokens,
-        part,
+        RunPart(run, task.name),
         progress,
     )
     statistics = {"products": found.products, "losses": found.losses}
     if config.patch:
-        statistics["patched"] = _patched(lm, examples[: config.patch], config, part)
+        statistics["patched"] = _patched(lm, examples[: config.patch], config.batch_tokens)
     about = {
         "examples": len(examples),
         "left_out": left_out,
@@ -215,102 +217,75 @@ def _harm(lm: LanguageModel, rows: Sequence[Answered], some: Sequence[Contrast])
 
     from headscope.lm.losses import answer_batch, row_losses
 
-    if some[0].right is None:
+    if some[0].tokens is None:
         return row_losses(lm, *answer_batch(lm, [(row.ids, row.start) for row in rows]))
     logits = lm.forward(lm.collate([row.ids for row in rows]), logits=False).logits[:, -1].float()
-    tokens = torch.tensor([[each.wrong, each.right] for each in some], device=logits.device)
+    tokens = torch.tensor([each.tokens for each in some], device=logits.device)
     wrong, right = logits.gather(1, tokens).unbind(1)
     return wrong - right
 
 
-def _outputs(
+def _both(
     lm: LanguageModel, some: Sequence[Contrast]
-) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
-    """How much higher m is of corrupted inputs (B,), and by layer how far every head's output
-    lies from the clean one, float32 (B, T, H, D); zero at padding."""
+) -> tuple[list[torch.Tensor], dict[int, torch.Tensor]]:
+    """m of clean and of corrupted inputs, (B,) each, and by layer how far every head's corrupted
+    output lies from the clean one, float32 (B, T, H, D); zero at padding."""
     import torch
 
     from headscope.lm.losses import applies_apart
     from headscope.lm.patching import all_outputs
 
-    rows, harms, outputs = [each.clean for each in some], [], []
-    # Whether logits can be made apart is tried in a pass of its own, which is not watched.
-    applies_apart(lm, lm.collate([row.ids for row in rows]))
-    for side in (rows, [each.corrupted for each in some]):
+    batch, harms, outputs = lm.collate([each.clean.ids for each in some]), [], []
+    applies_apart(lm, batch)  # tried in a pass of its own, which is not to be watched
+    for rows in ([each.clean for each in some], [each.corrupted for each in some]):
         with torch.no_grad(), all_outputs(lm) as seen:
-            harms.append(_harm(lm, side, some))
+            harms.append(_harm(lm, rows, some))
         outputs.append(seen)
-    real = lm.collate([each.clean.ids for each in some]).attention_mask.bool()
-    clean, other = outputs
-    return harms[1] - harms[0], {
-        layer: (other[layer].float() - own.float()).where(
-            real.to(own.device)[..., None, None], torch.zeros((), device=own.device)
-        )
-        for layer, own in clean.items()
+    padding = ~batch.attention_mask.bool()[..., None, None]
+    return harms, {
+        layer: (outputs[1][layer].float() - own.float()).masked_fill(padding.to(own.device), 0)
+        for layer, own in outputs[0].items()
     }
 
 
 def _attributed(
     lm: LanguageModel, some: Sequence[Contrast], steps: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of some examples m of the corrupted input minus m of the clean one (B,), and the first-order
-    effects (B, L, W)."""
+    """m of the corrupted inputs minus m of the clean ones (B,), and the scores (B, L, W)."""
     import torch
 
     from headscope.lm.patching import between_inputs, moved_outputs
 
-    higher, directions = _outputs(lm, some)
-    rows = [each.clean for each in some]
+    (clean, there), directions = _both(lm, some)
     other = lm.collate([each.corrupted.ids for each in some]).input_ids
     moved = torch.zeros(len(some), *lm.geometry.shape, device=lm.device, requires_grad=True)
-    total = torch.zeros_like(moved, requires_grad=False)
+    scores = torch.zeros_like(moved, requires_grad=False)
     for share in [step / steps for step in range(1, steps + 1)] or [0.0]:
-        with (
-            torch.enable_grad(),
-            between_inputs(lm, other, share),
-            moved_outputs(lm, moved, directions),
-        ):
-            harm = _harm(lm, rows, some)
-            total += torch.autograd.grad(harm.sum(), moved)[0] / max(1, steps)
-    return higher, total
+        inputs = between_inputs(lm, other, share)
+        with torch.enable_grad(), inputs, moved_outputs(lm, moved, directions):
+            harm = _harm(lm, [each.clean for each in some], some)
+            scores += torch.autograd.grad(harm.sum(), moved)[0] / max(1, steps)
+    return there - clean, scores
 
 
 def _patched(
-    lm: LanguageModel, examples: Sequence[Contrast], config: Attribution, part: RunPart = NOWHERE
+    lm: LanguageModel, examples: Sequence[Contrast], batch_tokens: int
 ) -> NDArray[np.float32]:
     """How far m rises with each head's corrupted output in its place, one at a time, (P, L, W)."""
     import torch
 
-    from headscope.lm.batching import in_halves
     from headscope.lm.losses import frozen
     from headscope.lm.patching import moved_outputs
 
-    done = {int(own["example"][0]): own["effects"] for own in part.tensors("patched")}
-    heads = list(lm.geometry.heads())
+    heads = torch.tensor([[head.layer, head.head] for head in lm.geometry.heads()])
+    effects = torch.zeros(len(examples), *lm.geometry.shape)
     for at, example in enumerate(examples):
-        if at in done:
-            continue
-        size = max(1, config.batch_tokens // len(example.clean.ids))
-        batches = [range(len(heads))[begin : begin + size] for begin in range(0, len(heads), size)]
-        effects = np.zeros(lm.geometry.shape, np.float32)
         with frozen(lm.model), torch.no_grad():
-            clean, (_, directions) = _harm(lm, [example.clean], [example]), _outputs(lm, [example])
-
-            def read(
-                places: list[int],
-                example: Contrast = example,
-                directions: dict[int, torch.Tensor] = directions,
-            ) -> torch.Tensor:
-                moved = torch.zeros(len(places), *lm.geometry.shape, device=lm.device)
-                for row, place in enumerate(places):
-                    moved[row, heads[place].layer, heads[place].head] = 1
-                rows, some = [example.clean] * len(places), [example] * len(places)
+            (clean, _), directions = _both(lm, [example])
+            for some in heads.split(max(1, batch_tokens // len(example.clean.ids))):
+                moved = torch.zeros(len(some), *lm.geometry.shape, device=lm.device)
+                moved[torch.arange(len(some)), some[:, 0], some[:, 1]] = 1
                 with moved_outputs(lm, moved, directions):
-                    return _harm(lm, rows, some)
-
-            for places, harm in in_halves(batches, read):
-                for place, value in zip(places, (harm - clean).tolist(), strict=True):
-                    effects[heads[place].layer, heads[place].head] = value
-        done[at] = effects
-        part.keep_tensors("patched", f"{at:06d}", {"example": np.array([at]), "effects": effects})
-    return np.stack([done[at] for at in range(len(examples))])
+                    harm = _harm(lm, [example.clean] * len(some), [example] * len(some))
+                effects[at, some[:, 0], some[:, 1]] = (harm - clean).cpu()
+    return effects.numpy()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -128,41 +128,41 @@ def _replacing(site: AttentionSite, patch: Patch, own: torch.Tensor) -> Any:
     return hook
 
 
+def _each_site(
+    lm: LanguageModel, change: Callable[[AttentionSite, torch.Tensor], torch.Tensor | None]
+) -> contextlib.AbstractContextManager[None]:
+    """Let a function look at the outputs of each layer's heads, (B, T, H, D), or change them."""
+
+    def hook(site: AttentionSite) -> Any:
+        def call(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            x = args[0]
+            made = change(site, x.view(*x.shape[:-1], site.heads, site.head_width))
+            return None if made is None else (made.reshape(x.shape), *args[1:])
+
+        return call
+
+    return hooked(site.projection.register_forward_pre_hook(hook(site)) for site in lm.sites)
+
+
 @contextlib.contextmanager
 def all_outputs(lm: LanguageModel) -> Iterator[dict[int, torch.Tensor]]:
     """Every head's output at every token, (B, T, H, D) by layer, of the last pass inside."""
     seen: dict[int, torch.Tensor] = {}
-
-    def keep(site: AttentionSite) -> Any:
-        def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
-            x = args[0].detach()
-            seen[site.layer] = x.reshape(*x.shape[:-1], site.heads, site.head_width)
-
-        return hook
-
-    with hooked(site.projection.register_forward_pre_hook(keep(site)) for site in lm.sites):
+    with _each_site(lm, lambda site, outputs: seen.update({site.layer: outputs.detach()})):
         yield seen
 
 
-@contextlib.contextmanager
 def moved_outputs(
     lm: LanguageModel, moved: torch.Tensor, directions: Mapping[int, torch.Tensor]
-) -> Iterator[None]:
+) -> contextlib.AbstractContextManager[None]:
     """Add to every head's output a multiple of a direction: `moved` (B, L, W), which may require
     gradients, times `directions` (B or 1, T, H, D) by layer."""
-    of_layer = moved.unbind(1)
 
-    def add(site: AttentionSite) -> Any:
-        def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-            x, direction = args[0], directions[site.layer]
-            by = of_layer[site.layer][:, None, : site.heads, None].to(x.device) * direction
-            heads = x.view(*x.shape[:-1], site.heads, site.head_width) + by.to(x.dtype)
-            return (heads.reshape(x.shape), *args[1:])
+    def move(site: AttentionSite, outputs: torch.Tensor) -> torch.Tensor:
+        by = moved[:, site.layer, None, : site.heads, None].to(outputs.device)
+        return outputs + (by * directions[site.layer]).to(outputs.dtype)
 
-        return hook
-
-    with hooked(site.projection.register_forward_pre_hook(add(site)) for site in lm.sites):
-        yield
+    return _each_site(lm, move)
 
 
 @contextlib.contextmanager
@@ -171,17 +171,15 @@ def between_inputs(lm: LanguageModel, other: torch.Tensor, share: float) -> Iter
 
     Raises `InputError` at the end if the model looked its tokens up elsewhere.
     """
-    embedding, met = inner_model(lm.model).get_input_embeddings(), False
+    embedding, met = inner_model(lm.model).get_input_embeddings(), []
 
     def mix(module: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
-        nonlocal met
-        met = True
-        there = module.forward(other.to(output.device))
-        return output + share * (there - output)
+        met.append(True)
+        return output + share * (module.forward(other.to(output.device)) - output)
 
-    with embedding.register_forward_hook(mix) if share else contextlib.nullcontext():
+    with embedding.register_forward_hook(mix):
         yield
-    if share and not met:
+    if not met:
         raise InputError(
             f"{lm.name!r} looks its tokens up elsewhere than in its input embeddings; use --steps 0"
         )

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
-from headscope.data.tasks import Task, few_shot
-from headscope.find.counterfactuals import Attribution, attribution, corrupted
-from headscope.heads import HeadScores, save_scores
+from headscope.find.counterfactuals import Attribution, attribution
+from headscope.heads import HeadScores
 from headscope.measure.baseline import Rules
 from headscope.measure.intervals import resamples
 from headscope.measure.ranking import rank_correlations
-from headscope.progress import Progress
-from headscope.results.common import Checked, ScoredHead
-from headscope.results.head_scores import Correlation, HeadsResult, ScoredHeads
-from headscope.runs import Run, decode
+from headscope.progress import Progress, Steps
+from headscope.results.common import Checked
+from headscope.results.head_scores import Correlation, ScoresResult
+from headscope.runs import Record, Run, decode
 from headscope.settings import Nested, Settings
 from headscope.shown.blocks import Section, Shown, method_section
 from headscope.shown.words import enumeration, fixed
 from headscope.studies.baseline import check_tasks
-from headscope.studies.find.head_scores import describe, parts_of
+from headscope.studies.find.head_scores import Scored, parts_of, scores_run
 from headscope.studies.leakage import FOUND_ON
-from headscope.studies.models import PROMPTED, ModelChoice, run_with_model, steps_of
+from headscope.studies.models import PROMPTED, ModelChoice
 from headscope.studies.shows import (
     few_caution,
     head_sets,
@@ -39,17 +37,7 @@ from headscope.studies.shows import (
 )
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import QUICK, SurveyPlan
-from headscope.studies.tasks import (
-    TaskChoice,
-    TaskSides,
-    found_on,
-    read_tasks,
-    resolved_tasks,
-    task_inputs,
-)
-
-if TYPE_CHECKING:
-    from headscope.lm import LanguageModel
+from headscope.studies.tasks import TaskChoice, found_on, read_tasks, resolved_tasks
 
 COMMAND = "find attribution"
 #: Bootstrap draws of a correlation.
@@ -77,23 +65,21 @@ class FindAttribution(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttributedHeads(ScoredHeads):
-    """The heads for one task.
+class Attributed(Record):
+    """One task: what was measured (`loss` or `difference`), how much worse it is with the corrupted
+    input, and the scores beside patching each head alone."""
 
-    `measure` is `loss` or `difference`; `corruption` how far it is worse with the corrupted input;
-    `patched` compares with patching each head alone.
-    """
-
-    measure: str = ""
-    corruption: float = 0.0
+    measure: str
+    corruption: float
+    left_out: Mapping[str, int]
     patched: Correlation | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttributionResult(HeadsResult, Checked):
-    """The result of `find attribution`; `tasks` has every task, `heads` their mean."""
+class AttributionResult(ScoresResult, Checked):
+    """The result of `find attribution`."""
 
-    tasks: Mapping[str, AttributedHeads] = field(default_factory=dict)
+    tasks: Mapping[str, Attributed] = field(default_factory=dict)
 
 
 def find_attribution(
@@ -101,59 +87,41 @@ def find_attribution(
 ) -> AttributionResult:
     """Score every head and return the command's result; what is done already is kept.
 
-    The run holds `scores/`, of several tasks those of each and their mean. Examples that `verify`
-    tests on are left out.
+    The run holds `scores/`, of several tasks those of each. Examples that `verify` tests on are
+    left out, where a task has others.
     """
-    began, seed = time.monotonic(), config.attribution.seed
-    tasks = read_tasks(config.task, config.model.model, seed)
+    seed, shots = config.attribution.seed, config.task.shots
+    read = read_tasks(config.task, config.model.model, seed)
+    tasks = {name: replace(own, train=own.train or own.test) for name, own in read.items()}
     lm = config.model.load_for()
     config = replace(config, task=resolved_tasks(lm, config.task, config.model.model))
+    works: dict[str, Any] = {}
 
-    def compute(run: Run) -> AttributionResult:
-        works = check_tasks(lm, tasks, config.task.shots, seed, run, config.baseline, progress)
-        scores = {}
-        for name, sides in tasks.items():
-            task, instructed = _asked(lm, sides, config)
-            steps = steps_of(progress, name)
-            scores[name] = attribution(lm, task, config.attribution, instructed, run, steps)
-        run.write_json(FOUND_ON, found_on({n: _found(sides) for n, sides in tasks.items()}))
-        save_scores(run.path, parts_of(scores))
-        return AttributionResult(
-            heads=ScoredHead.all_of(HeadScores.mean(scores)),
-            examples=sum(own.config["examples"] for own in scores.values()),
-            tokens=sum(own.config["tokens"] for own in scores.values()),
-            tasks={
-                name: describe(
-                    AttributedHeads,
-                    own,
-                    measure=own.config["measure"],
-                    corruption=own.config["corruption"],
-                    patched=_patched(own, seed),
+    def score(run: Run, steps: Steps | None) -> Scored:
+        works.update(check_tasks(lm, tasks, shots, seed, run, config.baseline, progress))
+        run.write_json(FOUND_ON, found_on(tasks))
+        return parts_of(
+            {
+                name: attribution(
+                    lm, own.train or own.test, config.attribution, own.pool, shots, run, steps
                 )
-                for name, own in scores.items()
-            },
-            **works,
+                for name, own in tasks.items()
+            }
         )
 
-    return run_with_model(
-        lm, COMMAND, out, {"settings": config}, task_inputs(tasks), compute, began,
-        kind=AttributionResult, seed=seed,
-    )  # fmt: skip
+    def complete(result: AttributionResult, scores: Scored) -> AttributionResult:
+        parts = scores if isinstance(scores, dict) else dict.fromkeys(tasks, scores)
+        about = ("measure", "corruption", "left_out")
+        told = {
+            name: Attributed(**{key: own.config[key] for key in about}, patched=_patched(own, seed))
+            for name, own in parts.items()
+        }
+        return replace(result, tasks=told, left_out=None, **works)
 
-
-def _found(sides: TaskSides) -> TaskSides:
-    """With what is scored on as what is trained on; all, where no example is held out."""
-    return replace(sides, train=sides.train or sides.test)
-
-
-def _asked(lm: LanguageModel, sides: TaskSides, config: FindAttribution) -> tuple[Task, bool]:
-    """What a task is scored on, and whether its prompts are instructed: where it can be."""
-    task = sides.train or sides.test
-    instructed = task.instruction is not None
-    if not config.task.shots:
-        return task, instructed
-    task = corrupted(lm, task, instructed, config.attribution.seed)
-    return few_shot(task, sides.pool, config.task.shots, config.attribution.seed, instructed), False
+    data = {name: {"path": own.test.path, "digest": own.test.digest} for name, own in tasks.items()}
+    return scores_run(
+        COMMAND, config, lm, data, out, score, progress, AttributionResult, complete, seed
+    )
 
 
 def _patched(scores: HeadScores, seed: int) -> Correlation | None:
@@ -174,22 +142,20 @@ def _patched(scores: HeadScores, seed: int) -> Correlation | None:
 
 
 def _show(result: AttributionResult, run: Path) -> Shown:
-    tasks = result.tasks
-    parts = {name: own.heads for name, own in tasks.items()}
-    fewest = min(own.examples or 0 for own in tasks.values())
-    cautions = few_caution(fewest, "example")
-    said = []
+    tasks, several = result.tasks, result.parts or {}
+    parts = {name: own.heads for name, own in several.items()} or {next(iter(tasks)): result.heads}
+    examples = [own.examples or 0 for own in several.values()] or [result.examples or 0]
+    cautions, said = few_caution(min(examples), "example"), []
     for name, own in tasks.items():
         if own.corruption <= 0:
             cautions.append(
                 f"{name}: corrupted inputs do not make the answer less likely, so the scores have "
                 "no meaning."
             )
-        if (beside := own.patched) is not None:
-            patched = fixed(beside.all.value, 2)
-            said.append(f"Rank correlation with patching each head alone: {patched} ({name}).")
-        reasons = own.left_out if isinstance(own.left_out, Mapping) else {}
-        left = [f"{many} {WHY.get(why, why)}" for why, many in reasons.items() if many]
+        if own.patched is not None:
+            known = fixed(own.patched.all.value, 2)
+            said.append(f"Rank correlation with patching each head alone: {known} ({name}).")
+        left = [f"{many} {WHY.get(why, why)}" for why, many in own.left_out.items() if many]
         if left:
             cautions.append(f"{name}: examples left out: {enumeration(left)}.")
     cautions.append(
@@ -201,10 +167,10 @@ def _show(result: AttributionResult, run: Path) -> Shown:
         "Attribution",
         f"Which attention heads does the answer depend on in {enumeration(list(tasks))}?",
         [strongest(result.heads), *said],
-        spread(result.heads, f"{fewest:,} examples" + " a task" * (len(tasks) > 1)),
-        more_examples(fewest),
+        spread(result.heads, f"{min(examples):,} examples" + " a task" * (len(tasks) > 1)),
+        more_examples(min(examples)),
         cautions,
-        [*model_facts(result.model_name, len(result.heads)), ("examples", f"{result.examples:,}")],
+        [*model_facts(result.model_name, len(result.heads)), ("examples", f"{sum(examples):,}")],
         [
             Section("Heads", [head_sets("Heads whose interval lies above 0, best first", above)]),
             method_section(

@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 
 from headscope import options
 from headscope.data.pairs import PairFile
-from headscope.data.tasks import Example, Task, with_wrong
+from headscope.data.tasks import Example, Task
 from headscope.errors import InputError
 from headscope.evidence.blocks import draws_remedy, draws_words, tables, verdict
 from headscope.evidence.controls import CONTROLS
 from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
 from headscope.evidence.runner import Replacements, kept_texts, pass_of
 from headscope.evidence.texts import TEXT_MEASURES, measured_texts
+from headscope.find.counterfactuals import contrasts, corrupted
 from headscope.heads import Amount, Head, count_of, named_scores, resolve_heads
 from headscope.progress import Progress
 from headscope.results.common import Ablation, BaselineCheck, ComparedResult, Leakage, Ranking
@@ -68,7 +69,7 @@ from headscope.verify.faithfulness import (
     planned,
     sizes_of,
 )
-from headscope.verify.masks.asking import NEW_TOKENS, Asked, asked, rows_of
+from headscope.verify.masks.asking import NEW_TOKENS, asked, rows_of
 from headscope.verify.masks.evidence import right
 from headscope.verify.translation import Removal
 from headscope.verify.translation.conditions import (
@@ -359,17 +360,12 @@ def _tasks(
     return tasks, set_aside
 
 
-def _question(task: Task, pool: Sequence[Example], config: VerifyCircuit) -> tuple[Asked, bool]:
-    """The prompts, and whether they are instructed: where they can be."""
-    question = asked(task, pool, config.pairs.shots, config.removal.seed)
-    return question, question.instructed is not None
-
-
 def _rows(
     lm: LanguageModel, task: Task, pool: Sequence[Example], config: VerifyCircuit
 ) -> list[Answered]:
-    """Examples with their answers as tokens."""
-    return rows_of(lm, *_question(task, pool, config))
+    """Examples with their answers as tokens, instructed where they can be."""
+    question = asked(task, pool, config.pairs.shots, config.removal.seed)
+    return rows_of(lm, question, question.instructed is not None)
 
 
 def _answered(
@@ -379,51 +375,36 @@ def _answered(
     measured: Sequence[Condition],
     config: VerifyCircuit,
     run: Run,
-    replacements: Replacements,
-    progress: Progress | None,
+    *more: Any,
 ) -> tuple[dict[str, list[NDArray[Any]]], int]:
     """Numbers of every example under every condition, by task, and how many are left out."""
-    from headscope.lm.prompting import parting
     from headscope.lm.shared_losses import AnswerRow
 
     if measure == "accuracy":
         return {
-            name: _right(lm, sides, measured, config, run, replacements, progress)
-            for name, sides in tasks.items()
+            name: _right(lm, own, measured, config, run, *more) for name, own in tasks.items()
         }, 0
     texts, left_out = {}, 0
     for name, sides in tasks.items():
-        task = with_wrong(sides.test, config.removal.seed)
-        own = _rows(lm, task, sides.pool, config)
-        rows = [AnswerRow(row.ids, np.arange(row.start, len(row.ids))) for row in own]
         if measure == "difference":
-            if not task.names_wrong:
-                raise InputError(
-                    f"{task.path}: all outputs are the same, so none is wrong; use --measure loss"
-                )
-            wrong = tuple(replace(each, output=each.wrong) for each in task.examples)
-            others = _rows(lm, replace(task, examples=wrong), sides.pool, config)
-            ends = [parting(*both) for both in zip(own, others, strict=True)]
-            # Of each example the right answer and the wrong one, up to where they part.
+            task = corrupted(lm, sides.test, sides.pool, config.pairs.shots, config.removal.seed)
+            found, missing = contrasts(lm, task[0], "difference", task[1])
+            left_out += sum(missing.values())
+            # Of each example the wrong answer's token and the right one's.
             rows = [
-                AnswerRow(row.ids[: end + 1], np.array([end]))
-                for *both, end in zip(own, others, ends, strict=True)
-                if end is not None
-                for row in both
+                AnswerRow((*own.clean.ids, token), np.array([len(own.clean.ids)]))
+                for own in found
+                for token in own.tokens or ()
             ]
-            left_out += ends.count(None)
-            if not rows:
-                raise InputError(
-                    f"{task.path}: no wrong answer parts from the right one; use --measure loss"
-                )
+        else:
+            found = _rows(lm, sides.test, sides.pool, config)
+            rows = [AnswerRow(row.ids, np.arange(row.start, len(row.ids))) for row in found]
         texts[name] = rows, [np.zeros(len(row.places), np.intp) for row in rows]
-    tokens = config.removal.batch_tokens
-    losses = kept_losses(lm, texts, measured, tokens, run, replacements, progress)
+    losses = kept_losses(lm, texts, measured, config.removal.batch_tokens, run, *more)
     arrays = {name: of_kinds(own, False)[..., :2] for name, own in losses.items()}
     if measure == "difference":
-        for name, own in arrays.items():
-            arrays[name] = own[:, ::2].copy()
-            arrays[name][..., 0] = own[:, 1::2, 0] - own[:, ::2, 0]
+        weights = (1.0, 0.0)  # the weight is 1 of both
+        arrays = {name: own[:, ::2] - own[:, 1::2] * weights for name, own in arrays.items()}
     return {name: [*own] for name, own in arrays.items()}, left_out
 
 
@@ -433,22 +414,25 @@ def _right(
     measured: Sequence[Condition],
     config: VerifyCircuit,
     run: Run,
-    *more: Any,
+    replacements: Replacements,
+    progress: Progress | None,
 ) -> list[NDArray[Any]]:
     """Which outputs are right under every condition, (examples, 2) with a weight of 1."""
     from headscope.lm.generation import GenerateConfig
     from headscope.lm.prompting import uses_chat, wrap_prompts
 
-    task, replacements, progress = sides.test, *more
-    question, instructed = _question(task, sides.pool, config)
-    every = range(len(task.examples))
+    task, every = sides.test, range(len(sides.test.examples))
+    question = asked(task, sides.pool, config.pairs.shots, config.removal.seed)
+    texts = question.prompts(question.instructed is not None)
+    # Names of what is kept: tasks share a run.
+    keys = [f"{task.name} {each.key}" for each in measured]
     passes = {
-        f"{task.name} {each.key}": pass_of(each, lm.geometry, every, replacements)
-        for each in measured
+        key: pass_of(each, lm.geometry, every, replacements)
+        for key, each in zip(keys, measured, strict=True)
     }
     made = kept_texts(
         lm,
-        wrap_prompts(lm, question.prompts(instructed), task.chat),
+        wrap_prompts(lm, texts, task.chat),
         [config.removal.max_new_tokens or NEW_TOKENS for _ in every],
         passes,
         GenerateConfig(batch_tokens=config.removal.batch_tokens),
@@ -457,14 +441,10 @@ def _right(
         progress,
         special=not uses_chat(lm, task.chat),
     )
+    answers = [(example.output, task.at_start) for example in task.examples]
     return [
-        np.array(
-            [
-                (right(made[f"{task.name} {each.key}"][at], example.output, task.at_start), 1.0)
-                for at, example in enumerate(task.examples)
-            ]
-        )
-        for each in measured
+        np.array([(right(made[key][at], *answer), 1.0) for at, answer in enumerate(answers)])
+        for key in keys
     ]
 
 
