@@ -457,7 +457,7 @@ def read_task(
 def _rows(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[list[Row], str]:
     fields = [Field(key, _text) for key in keys]
     by_number = any(key.isdigit() for key in keys)
-    more = [] if by_number else [CANDIDATES, CORRUPTED, WRONG]
+    more: list[Field[Any]] = [] if by_number else [CANDIDATES, CORRUPTED, WRONG]
     rows, digest = read_fields(path, [*fields, *more], limit)
     return [
         replace(row, place=f"{path}, item {number} (line {row.line})")

@@ -150,8 +150,8 @@ def contrasts(
         elif end is None:
             left_out["same_tokens"] += 1
         else:
-            cut = (replace(row, ids=row.ids[:end]) for row in (own, changed))
-            made.append(Contrast(*cut, (false.ids[end], own.ids[end])))
+            before, other_before = (replace(row, ids=row.ids[:end]) for row in (own, changed))
+            made.append(Contrast(before, other_before, (false.ids[end], own.ids[end])))
     if not made:
         why = ", ".join(f"{name.replace('_', ' ')}: {many}" for name, many in left_out.items())
         raise InputError(
@@ -222,7 +222,8 @@ def _harm(lm: LanguageModel, rows: Sequence[Answered], some: Sequence[Contrast])
     logits = lm.forward(lm.collate([row.ids for row in rows]), logits=False).logits[:, -1].float()
     tokens = torch.tensor([each.tokens for each in some], device=logits.device)
     wrong, right = logits.gather(1, tokens).unbind(1)
-    return wrong - right
+    difference: torch.Tensor = wrong - right
+    return difference
 
 
 def _both(
@@ -282,7 +283,7 @@ def _patched(
     for at, example in enumerate(examples):
         with frozen(lm.model), torch.no_grad():
             (clean, _), directions = _both(lm, [example])
-            for some in heads.split(max(1, batch_tokens // len(example.clean.ids))):
+            for some in torch.split(heads, max(1, batch_tokens // len(example.clean.ids))):
                 moved = torch.zeros(len(some), *lm.geometry.shape, device=lm.device)
                 moved[torch.arange(len(some)), some[:, 0], some[:, 1]] = 1
                 with moved_outputs(lm, moved, directions):

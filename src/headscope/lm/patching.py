@@ -160,7 +160,8 @@ def moved_outputs(
 
     def move(site: AttentionSite, outputs: torch.Tensor) -> torch.Tensor:
         by = moved[:, site.layer, None, : site.heads, None].to(outputs.device)
-        return outputs + (by * directions[site.layer]).to(outputs.dtype)
+        changed: torch.Tensor = outputs + (by * directions[site.layer]).to(outputs.dtype)
+        return changed
 
     return _each_site(lm, move)
 
@@ -171,13 +172,15 @@ def between_inputs(lm: LanguageModel, other: torch.Tensor, share: float) -> Iter
 
     Raises `InputError` at the end if the model looked its tokens up elsewhere.
     """
-    embedding, met = inner_model(lm.model).get_input_embeddings(), []
+    met: list[bool] = []
 
-    def mix(module: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> torch.Tensor:
-        met.append(True)
-        return output + share * (module.forward(other.to(output.device)) - output)
+    def mix(embedding: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> Any:
+        met.append(len(met) % 2 == 0)
+        if met[-1]:  # else it is the call below
+            return output + share * (embedding(other.to(output.device)) - output)
+        return None
 
-    with embedding.register_forward_hook(mix):
+    with inner_model(lm.model).get_input_embeddings().register_forward_hook(mix):
         yield
     if not met:
         raise InputError(

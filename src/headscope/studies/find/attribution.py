@@ -138,7 +138,10 @@ def _patched(scores: HeadScores, seed: int) -> Correlation | None:
     numbers = rank_correlations(
         first, other, np.nonzero(mask)[0], drawn[0], seed=seed, resampled_others=drawn[1]
     )
-    return decode(Correlation, {"ablate": "patching", "with": "attribution", **numbers})
+    found: Correlation = decode(
+        Correlation, {"ablate": "patching", "with": "attribution", **numbers}
+    )
+    return found
 
 
 def _show(result: AttributionResult, run: Path) -> Shown:

@@ -219,8 +219,10 @@ def verify_circuit(
     """
     began = time.monotonic()
     ablate, seed, model = config.removal.ablate[0], config.removal.seed, config.model.model
-    apart, set_aside = reference_number(ablate), {}
-    directions, tasks = {}, {}
+    apart = reference_number(ablate)
+    directions: dict[str, PairFile] = {}
+    tasks: dict[str, TaskSides] = {}
+    set_aside: dict[str, Task] = {}
     if config.tasks.task:
         choice = replace(
             config.tasks, chat=config.removal.chat, shots=config.pairs.shots,
@@ -397,8 +399,10 @@ def _answered(
                 for token in own.tokens or ()
             ]
         else:
-            found = _rows(lm, sides.test, sides.pool, config)
-            rows = [AnswerRow(row.ids, np.arange(row.start, len(row.ids))) for row in found]
+            rows = [
+                AnswerRow(row.ids, np.arange(row.start, len(row.ids)))
+                for row in _rows(lm, sides.test, sides.pool, config)
+            ]
         texts[name] = rows, [np.zeros(len(row.places), np.intp) for row in rows]
     losses = kept_losses(lm, texts, measured, config.removal.batch_tokens, run, *more)
     arrays = {name: of_kinds(own, False)[..., :2] for name, own in losses.items()}
@@ -483,10 +487,7 @@ def _show(result: CircuitResult, run: Path) -> Shown:
         beside = f", {fixed(random.mean, 3)} for random rankings" if random.each else ""
         said = [f"CPR {fixed(cpr.value, 3)}{beside}; CMD {fixed(cmd.value, 3)}."]
     if details.inside:
-        said.append(
-            f"Idle in the circuit of {details.inside}: {count(len(details.idle), 'head')}, without "
-            "which, each alone, faithfulness is not shown to fall."
-        )
+        said.append(f"Idle, each alone: {len(details.idle)} of {details.inside} heads.")
     draws = len(random.each)
     return Shown(
         "The best heads alone",
@@ -534,7 +535,7 @@ def _inside(evidence: Evidence, details: CircuitDetails) -> Section:
     without = {each.draw: each for each in evidence.conditions if each.kind == REST}
     parts = [
         Row(
-            f"{'all' if not each.draw else ''} {without[each.draw].k}".strip(),
+            "all" if not each.draw else count(without[each.draw].k, "head"),
             (
                 kept.cell(evidence.level(FAITHFULNESS, each)),
                 kept.cell(evidence.level(FAITHFULNESS, without[each.draw])),
@@ -549,7 +550,8 @@ def _inside(evidence: Evidence, details: CircuitDetails) -> Section:
         [
             Table(
                 "Without one of its heads", (fall.words, ""), tuple(heads),
-                note="Minimal if none is idle; intervals are not corrected for the number of heads",
+                note="Idle: the interval of the fall does not lie above 0 (not corrected for the number "
+                "of heads)",
             ),
             Table(
                 "Without a part of its heads", ("circuit", "model", apart.words), tuple(parts),
