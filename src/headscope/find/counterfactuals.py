@@ -40,15 +40,8 @@ Contrasting = Literal["loss", "difference"]
 
 @dataclass(frozen=True)
 class Attribution(Resampled):
-    """How heads are attributed.
-
-    Attributes:
-        steps: points at which gradients are taken: input embeddings at i / steps of the way from
-            clean to corrupted, i = 1 to steps; 0: at the clean input alone.
-        measure: `loss` of the answer in nats a token, or the `difference` of two logits; None:
-            `difference` where the data name wrong answers.
-        patch: so many examples are patched head by head beside it.
-    """
+    """How heads are attributed: with gradients at i / `steps` of the way from the clean to the
+    corrupted embeddings, i = 1 to `steps`."""
 
     steps: Annotated[
         int,
@@ -95,22 +88,20 @@ def corrupted(
     alike: dict[int, list[Example]] = {}
     for example, length in zip(task.examples, lengths, strict=True):
         alike.setdefault(length, []).append(example)
-    examples = []
-    for example, length in zip(task.examples, lengths, strict=True):
+
+    def changed(example: Example, length: int) -> Example:
         others = [
             other
             for other in alike[length]
             if other.input != example.input and other.output != example.output
         ]
-        if others and not example.corrupted:
-            other = random.Random(f"corrupted {seed} {example.input}").choice(others)
-            wrong = example.wrong or other.output
-            example = replace(example, corrupted=other.input, wrong=wrong)
-        examples.append(example)
-    task = replace(task, examples=tuple(examples))
-    if not shots:
-        return task, instructed
-    return few_shot(task, pool, shots, seed, instructed), False
+        if example.corrupted or not others:
+            return example
+        other = random.Random(f"corrupted {seed} {example.input}").choice(others)
+        return replace(example, corrupted=other.input, wrong=example.wrong or other.output)
+
+    task = replace(task, examples=tuple(map(changed, task.examples, lengths)))
+    return (few_shot(task, pool, shots, seed, instructed), False) if shots else (task, instructed)
 
 
 def contrasts(

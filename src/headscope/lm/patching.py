@@ -57,20 +57,15 @@ def head_outputs(lm: LanguageModel) -> Iterator[HeadOutputs]:
     widest = max(site.head_width for site in lm.sites)
     outputs = HeadOutputs(torch.zeros((0, *lm.geometry.shape, widest)))
 
-    def hooks() -> Iterator[Any]:
-        for site in lm.sites:
+    def keep(site: AttentionSite, every: torch.Tensor) -> None:
+        seen = every[:, -1].detach()
+        if outputs.values.shape[0] != seen.shape[0] or outputs.values.dtype != seen.dtype:
+            shape = (len(seen), *lm.geometry.shape, widest)
+            outputs.values = torch.zeros(shape, dtype=seen.dtype, device=lm.device)
+        # Layers may lie on several devices; what is kept lies on one.
+        outputs.values[:, site.layer, : site.heads, : site.head_width] = seen.to(lm.device)
 
-            def keep(_: nn.Module, args: tuple[Any, ...], site: AttentionSite = site) -> None:
-                seen = args[0][:, -1].detach().reshape(-1, site.heads, site.head_width)
-                if outputs.values.shape[0] != seen.shape[0] or outputs.values.dtype != seen.dtype:
-                    shape = (len(seen), *lm.geometry.shape, widest)
-                    outputs.values = torch.zeros(shape, dtype=seen.dtype, device=lm.device)
-                # Layers may lie on several devices; what is kept lies on one.
-                outputs.values[:, site.layer, : site.heads, : site.head_width] = seen.to(lm.device)
-
-            yield site.projection.register_forward_pre_hook(keep)
-
-    with hooked(hooks()):
+    with _each_site(lm, keep):
         yield outputs
 
 

@@ -27,13 +27,12 @@ from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import PROMPTED, ModelChoice
 from headscope.studies.shows import (
     few_caution,
-    head_sets,
     head_table,
     model_facts,
     more_examples,
-    significant,
     spread,
     strongest,
+    top_heads,
 )
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import QUICK, SurveyPlan
@@ -93,6 +92,10 @@ def find_attribution(
     seed, shots = config.attribution.seed, config.task.shots
     read = read_tasks(config.task, config.model.model, seed)
     tasks = {name: replace(own, train=own.train or own.test) for name, own in read.items()}
+    if not all((own.train or own.test).names_wrong for own in tasks.values()):
+        # One measure of all, whose mean has a meaning.
+        measure = config.attribution.measure or "loss"
+        config = replace(config, attribution=replace(config.attribution, measure=measure))
     lm = config.model.load_for()
     config = replace(config, task=resolved_tasks(lm, config.task, config.model.model))
     works: dict[str, Any] = {}
@@ -165,7 +168,6 @@ def _show(result: AttributionResult, run: Path) -> Shown:
         "Scores are first-order effects without a chance level; verify circuit tests the heads "
         "against random ones."
     )
-    above = {name: significant(own)[:10] for name, own in parts.items()}
     return Shown(
         "Attribution",
         f"Which attention heads does the answer depend on in {enumeration(list(tasks))}?",
@@ -175,7 +177,7 @@ def _show(result: AttributionResult, run: Path) -> Shown:
         cautions,
         [*model_facts(result.model_name, len(result.heads)), ("examples", f"{sum(examples):,}")],
         [
-            Section("Heads", [head_sets("Heads whose interval lies above 0, best first", above)]),
+            Section("Heads", [top_heads(result.heads)]),
             method_section(
                 "(a(corrupted) \u2212 a(clean)) \u00b7 \u2202m/\u2202a, summed over tokens and "
                 "channels: how far m would rise, to first order, if a head\u2019s output a before "

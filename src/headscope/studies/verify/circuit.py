@@ -30,12 +30,11 @@ from headscope.shown.blocks import (
     Cell,
     HeadSets,
     Lines,
-    Row,
     Section,
     Series,
     Shown,
-    Table,
     method_section,
+    table_of,
 )
 from headscope.shown.words import count, enumeration, fixed, sentence_of
 from headscope.studies.baseline import check_tasks, check_translations
@@ -228,10 +227,14 @@ def verify_circuit(
             config.tasks, chat=config.removal.chat, shots=config.pairs.shots,
             limit=config.pairs.limit,
         )  # fmt: skip
-        tasks, set_aside = _tasks(choice, config, apart)
+        tasks = read_tasks(choice, model, seed)
+        for name, sides in tasks.items() if apart else ():
+            kept, drawn = drawn_apart(sides.test.examples, seed, sides.test.path)
+            set_aside[name] = replace(sides.test, examples=drawn)
+            tasks[name] = replace(sides, test=replace(sides.test, examples=kept))
+        check_task_leakage(config.heads, set_aside.values(), config.allow_overlap)
         tested = [sides.test for sides in tasks.values()]
         leakage = check_task_leakage(config.heads, tested, config.allow_overlap)
-        check_task_leakage(config.heads, set_aside.values(), config.allow_overlap)
     else:
         directions = read_test_directions(config.pairs, model, seed, apart)
         leakage = check_leakage(config.heads, directions, config.allow_overlap)
@@ -271,22 +274,18 @@ def verify_circuit(
 
     def compute(run: Run) -> CircuitResult:
         measured, left_out = [each for each in conditions if each.of != CURVE], 0
+        wrong = tasks and all(sides.test.names_wrong for sides in tasks.values())
+        which = config.measure or ("difference" if wrong else "loss")
+        rules, shots = config.baseline, config.pairs.shots
         if tasks:
-            shots = config.pairs.shots
-            works = check_tasks(lm, tasks, shots, seed, run, config.baseline, progress)
-            replacements = reference.replacements(lm, removal)
-            which = config.measure or (
-                "difference" if all(own.test.names_wrong for own in tasks.values()) else "loss"
-            )
-            arrays, left_out = _answered(
-                lm, tasks, which, measured, config, run, replacements, progress
-            )
+            works = check_tasks(lm, tasks, shots, seed, run, rules, progress)
         else:
-            works = check_translations(lm, directions, removal, run, config.baseline, progress)
-            replacements, which = reference.replacements(lm, removal), config.measure or "loss"
-            arrays = _translated(
-                lm, directions, which, measured, removal, run, replacements, progress
-            )
+            works = check_translations(lm, directions, removal, run, rules, progress)
+        more = which, measured, run, reference.replacements(lm, removal), progress
+        if tasks:
+            arrays, left_out = _answered(lm, tasks, config, *more)
+        else:
+            arrays = _translated(lm, directions, removal, *more)
         parts = {
             part: [*own, *(None for _ in range(len(conditions) - len(measured)))]
             for part, own in arrays.items()
@@ -328,9 +327,9 @@ def verify_circuit(
 def _translated(
     lm: LanguageModel,
     directions: Mapping[str, PairFile],
+    removal: Removal,
     measure: str,
     measured: Sequence[Condition],
-    removal: Removal,
     run: Run,
     *more: Any,
 ) -> dict[str, list[NDArray[Any]]]:
@@ -349,19 +348,6 @@ def _translated(
     return {part: [*own["chrf"]] for part, own in measured_texts(outputs, ("chrf",)).parts.items()}
 
 
-def _tasks(
-    choice: TaskChoice, config: VerifyCircuit, apart: int
-) -> tuple[dict[str, TaskSides], dict[str, Task]]:
-    """The tasks, and of each the examples that are set aside for what replaces heads."""
-    seed = config.removal.seed
-    tasks, set_aside = read_tasks(choice, config.model.model, seed), {}
-    for name, sides in tasks.items() if apart else ():
-        kept, drawn = drawn_apart(sides.test.examples, seed, sides.test.path)
-        set_aside[name] = replace(sides.test, examples=drawn)
-        tasks[name] = replace(sides, test=replace(sides.test, examples=kept))
-    return tasks, set_aside
-
-
 def _rows(
     lm: LanguageModel, task: Task, pool: Sequence[Example], config: VerifyCircuit
 ) -> list[Answered]:
@@ -373,9 +359,9 @@ def _rows(
 def _answered(
     lm: LanguageModel,
     tasks: Mapping[str, TaskSides],
+    config: VerifyCircuit,
     measure: str,
     measured: Sequence[Condition],
-    config: VerifyCircuit,
     run: Run,
     *more: Any,
 ) -> tuple[dict[str, list[NDArray[Any]]], int]:
@@ -427,24 +413,16 @@ def _right(
 
     task, every = sides.test, range(len(sides.test.examples))
     question = asked(task, sides.pool, config.pairs.shots, config.removal.seed)
-    texts = question.prompts(question.instructed is not None)
-    # Names of what is kept: tasks share a run.
-    keys = [f"{task.name} {each.key}" for each in measured]
-    passes = {
-        key: pass_of(each, lm.geometry, every, replacements)
-        for key, each in zip(keys, measured, strict=True)
-    }
-    made = kept_texts(
-        lm,
-        wrap_prompts(lm, texts, task.chat),
-        [config.removal.max_new_tokens or NEW_TOKENS for _ in every],
-        passes,
+    prompts = wrap_prompts(lm, question.prompts(question.instructed is not None), task.chat)
+    keys = [f"{task.name} {each.key}" for each in measured]  # tasks share a run
+    gates = [pass_of(each, lm.geometry, every, replacements) for each in measured]
+    most = [config.removal.max_new_tokens or NEW_TOKENS for _ in every]
+    how, plain = (
         GenerateConfig(batch_tokens=config.removal.batch_tokens),
-        run,
-        task.name,
-        progress,
-        special=not uses_chat(lm, task.chat),
+        not uses_chat(lm, task.chat),
     )
+    passes = dict(zip(keys, gates, strict=True))
+    made = kept_texts(lm, prompts, most, passes, how, run, task.name, progress, plain)
     answers = [(example.output, task.at_start) for example in task.examples]
     return [
         np.array([(right(made[key][at], *answer), 1.0) for at, answer in enumerate(answers)])
@@ -523,43 +501,38 @@ def _show(result: CircuitResult, run: Path) -> Shown:
 
 def _inside(evidence: Evidence, details: CircuitDetails) -> Section:
     """What each head of a circuit adds, and what circuit and model do without parts of it."""
-    kept, fall, apart = (evidence.statistics.get(e) for e in (FAITHFULNESS, DROP, INCOMPLETE))
-    assert kept and fall and apart
-    heads = [
-        Row(
-            each.of,
-            (fall.cell(evidence.level(DROP, each)), Cell("idle" * (each.of in details.idle))),
-        )
-        for each in dropped(evidence)
-    ]
-    without = {each.draw: each for each in evidence.conditions if each.kind == REST}
-    parts = [
-        Row(
-            "all" if not each.draw else count(without[each.draw].k, "head"),
-            (
-                kept.cell(evidence.level(FAITHFULNESS, each)),
-                kept.cell(evidence.level(FAITHFULNESS, without[each.draw])),
-                apart.cell(evidence.level(INCOMPLETE, each)),
-            ),
-        )
-        for each in evidence.conditions
-        if each.kind == PART
-    ]
+
+    def cell(name: str, condition: Condition) -> Cell:
+        return evidence.statistics[name].cell(evidence.level(name, condition))
+
+    parts = [each for each in evidence.conditions if each.kind == PART]
+    rest = {each.draw: each for each in evidence.conditions if each.kind == REST}
     return Section(
         f"The circuit of {details.inside} heads",
         [
-            Table(
-                "Without one of its heads", (fall.words, ""), tuple(heads),
-                note="Idle: the interval of the fall does not lie above 0 (not corrected for the number "
-                "of heads)",
+            table_of(
+                "Without one of its heads",
+                [(each.of, each) for each in dropped(evidence)],
+                {
+                    "fall of faithfulness": lambda each: cell(DROP, each),
+                    "": lambda each: "idle" if each.of in details.idle else "",
+                },
+                "Idle: the interval of the fall does not lie above 0; not corrected for their "
+                "number",
             ),
-            Table(
-                "Without a part of its heads", ("circuit", "model", apart.words), tuple(parts),
-                note="Faithfulness; complete if circuit and model do the same without any part. "
+            table_of(
+                "Without a part of its heads",
+                [(f"{rest[each.draw].k} of {details.inside}", each) for each in parts],
+                {
+                    "circuit": lambda each: cell(FAITHFULNESS, each),
+                    "model": lambda each: cell(FAITHFULNESS, rest[each.draw]),
+                    "model minus circuit": lambda each: cell(INCOMPLETE, each),
+                },
+                "Faithfulness; complete if circuit and model do the same without any part. "
                 "Random parts hold each head with probability 1/2",
             ),
         ],
-    )  # fmt: skip
+    )
 
 
 def _figure(evidence: Evidence, details: CircuitDetails) -> Lines | None:
