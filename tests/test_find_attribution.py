@@ -177,17 +177,34 @@ def test_a_file_of_clean_and_corrupted_texts(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="right one too"):
         read_task(rows(tmp_path / "same.tsv", COLUMNS, ("a", "b", "c", "c")))
     with pytest.raises(InputError, match="no example has"):
-        alone = read_task(rows(tmp_path / "alone.tsv", COLUMNS, lines[1]))
-        attribution(lm, alone, Attribution(0))
+        longer = read_task(rows(tmp_path / "longer.tsv", COLUMNS, lines[1]))
+        attribution(lm, longer, Attribution(0))
     with pytest.raises(InputError, match="names no wrong"):
         loss_only = read_task(rows(tmp_path / "loss.tsv", COLUMNS[:3], lines[0][:3]))
         attribution(lm, loss_only, Attribution(0, "difference"))
+    alone = contrasts(lm, task, "difference", False, alone=True)
+    assert len(alone[0]) == 2 and alone[1] == {"no_counterfactual": 0, "same_tokens": 1}
     with pytest.raises(InputError, match="empty"):
         read_task(rows(tmp_path / "empty.tsv", COLUMNS, ("a", "", "b", "c")))
 
 
 def _with(made: tuple[Task, bool], measure: Any) -> tuple[Task, Any, bool]:
     return made[0], measure, made[1]
+
+
+def test_the_same_shots_stand_before_both_inputs() -> None:
+    lm, pool = helpers.wrapped("llama", 1), TASK.examples
+    plain = {each.id: each for each in corrupted(lm, TASK)[0].examples}
+    made, instructed = corrupted(lm, TASK, pool, 2)
+    assert not instructed
+    for each in made.examples:
+        own = plain[each.id]
+        assert each.input.endswith(f"\n\n{own.input}:") and each.input.count("\n\n") == 2
+        if own.corrupted:
+            assert each.corrupted == each.input.removesuffix(f"{own.input}:") + f"{own.corrupted}:"
+        else:
+            assert not each.corrupted
+    assert len(attribution(lm, TASK, Attribution(0), pool, 2).statistics["losses"]) == 5
 
 
 def test_ioi_sentences_name_one_of_two_people_again() -> None:
@@ -212,7 +229,8 @@ def test_the_command_goes_on_and_its_heads_are_verified(
         *("--steps", 2, "--patch", 2, "--batch-tokens", 150, "--out", tmp_path / "run", "--json"),
     )
     first = json.loads(command(*words).out)
-    assert first["tasks"]["plural-de"]["corruption"] > 0
+    assert first["corruption"] > 0 and first["measure"] == "difference"
+    assert -1 <= first["patched"]["all"]["value"] <= 1
     parts = sorted((tmp_path / "run" / "parts").rglob("*.safetensors"))
     assert len(parts) > 1
     parts[-1].unlink()
@@ -231,5 +249,7 @@ def test_the_command_goes_on_and_its_heads_are_verified(
     tiny = ("--model", helpers.saved(tmp_path / "model"), "--task", sentences)
     found = ("find", "attribution", *tiny, "--steps", 0, "--held-out", 4, "--out", tmp_path / "ioi")
     assert command(*found).code == 0
+    twice = command("find", "attribution", "--task", "plural-de", "--task", "past-en")
+    assert twice.code == 2 and "name one" in twice.err
     refused = command("verify", "circuit", *tiny, "--heads", tmp_path / "ioi", "--draws", 2)
     assert refused.code == 2 and "found on" in refused.err

@@ -105,15 +105,16 @@ def corrupted(
 
 
 def contrasts(
-    lm: LanguageModel, task: Task, measure: Contrasting, instructed: bool
+    lm: LanguageModel, task: Task, measure: Contrasting, instructed: bool, alone: bool = False
 ) -> tuple[list[Contrast], dict[str, int]]:
     """The examples as tokens, and how many are left out for each reason.
 
-    Raises `InputError` if none is left, or a difference is asked for and no wrong answer named.
+    With `alone` no corrupted input is needed; the clean one stands for it. Raises `InputError` if
+    none is left, or a difference is asked for and no wrong answer named.
     """
     from headscope.lm.prompting import encode_answers, parting
 
-    known = [each for each in task.examples if each.corrupted]
+    known = [each for each in task.examples if (each.wrong if alone else each.corrupted)]
     if measure == "difference" and not all(each.wrong for each in known):
         raise InputError(
             f"{task.path}: names no wrong answers; add a column 'wrong', or use --measure loss"
@@ -127,8 +128,9 @@ def contrasts(
         names = (f"{task.path}, line {each.line}" for each in examples)
         return [replace(row, name=name) for row, name in zip(made, names, strict=True)]
 
-    clean, other = rows(known), rows([replace(each, input=each.corrupted) for each in known])
-    wrong = clean
+    clean = other = wrong = rows(known)
+    if not alone:
+        other = rows([replace(each, input=each.corrupted) for each in known])
     if measure == "difference":
         wrong = rows([replace(each, output=each.wrong) for each in known])
     made, left_out = [], Counter(no_counterfactual=len(task.examples) - len(known))

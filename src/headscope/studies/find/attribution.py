@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
+from headscope.errors import InputError
 from headscope.find.counterfactuals import Attribution, attribution
 from headscope.heads import HeadScores
 from headscope.measure.baseline import Rules
@@ -17,12 +18,12 @@ from headscope.measure.ranking import rank_correlations
 from headscope.progress import Progress, Steps
 from headscope.results.common import Checked
 from headscope.results.head_scores import Correlation, ScoresResult
-from headscope.runs import Record, Run, decode
+from headscope.runs import Run, decode
 from headscope.settings import Nested, Settings
 from headscope.shown.blocks import Section, Shown, method_section
 from headscope.shown.words import enumeration, fixed
 from headscope.studies.baseline import check_tasks
-from headscope.studies.find.head_scores import Scored, parts_of, scores_run
+from headscope.studies.find.head_scores import Scored, scores_run
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import PROMPTED, ModelChoice
 from headscope.studies.shows import (
@@ -64,21 +65,16 @@ class FindAttribution(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attributed(Record):
-    """One task: what was measured (`loss` or `difference`), how much worse it is with the corrupted
-    input, and the scores beside patching each head alone."""
-
-    measure: str
-    corruption: float
-    left_out: Mapping[str, int]
-    patched: Correlation | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
 class AttributionResult(ScoresResult, Checked):
-    """The result of `find attribution`."""
+    """The result of `find attribution`.
 
-    tasks: Mapping[str, Attributed] = field(default_factory=dict)
+    `corruption` is how much worse what is measured (`loss` or `difference`) is with corrupted
+    inputs; `patched` compares the scores with patching each head alone.
+    """
+
+    measure: str = ""
+    corruption: float = 0.0
+    patched: Correlation | None = None
 
 
 def find_attribution(
@@ -86,42 +82,30 @@ def find_attribution(
 ) -> AttributionResult:
     """Score every head and return the command's result; what is done already is kept.
 
-    The run holds `scores/`, of several tasks those of each. Examples that `verify` tests on are
-    left out, where a task has others.
+    Examples that `verify` tests on are left out, where the task has others. Raises `InputError` if
+    several tasks are named.
     """
     seed, shots = config.attribution.seed, config.task.shots
-    read = read_tasks(config.task, config.model.model, seed)
-    tasks = {name: replace(own, train=own.train or own.test) for name, own in read.items()}
-    if not all((own.train or own.test).names_wrong for own in tasks.values()):
-        # One measure of all, whose mean has a meaning.
-        measure = config.attribution.measure or "loss"
-        config = replace(config, attribution=replace(config.attribution, measure=measure))
+    tasks = read_tasks(config.task, config.model.model, seed)
+    if len(tasks) > 1:
+        raise InputError(f"{len(tasks)} tasks are named; name one, whose answers have one scale")
+    ((name, sides),) = tasks.items()
+    task = sides.train or sides.test
     lm = config.model.load_for()
     config = replace(config, task=resolved_tasks(lm, config.task, config.model.model))
     works: dict[str, Any] = {}
 
-    def score(run: Run, steps: Steps | None) -> Scored:
+    def score(run: Run, steps: Steps | None) -> HeadScores:
         works.update(check_tasks(lm, tasks, shots, seed, run, config.baseline, progress))
-        run.write_json(FOUND_ON, found_on(tasks))
-        return parts_of(
-            {
-                name: attribution(
-                    lm, own.train or own.test, config.attribution, own.pool, shots, run, steps
-                )
-                for name, own in tasks.items()
-            }
-        )
+        run.write_json(FOUND_ON, found_on({name: replace(sides, train=task)}))
+        return attribution(lm, task, config.attribution, sides.pool, shots, run, steps)
 
     def complete(result: AttributionResult, scores: Scored) -> AttributionResult:
-        parts = scores if isinstance(scores, dict) else dict.fromkeys(tasks, scores)
-        about = ("measure", "corruption", "left_out")
-        told = {
-            name: Attributed(**{key: own.config[key] for key in about}, patched=_patched(own, seed))
-            for name, own in parts.items()
-        }
-        return replace(result, tasks=told, left_out=None, **works)
+        assert isinstance(scores, HeadScores)
+        about = {key: scores.config[key] for key in ("measure", "corruption")}
+        return replace(result, patched=_patched(scores, seed), **about, **works)
 
-    data = {name: {"path": own.test.path, "digest": own.test.digest} for name, own in tasks.items()}
+    data = {f"task {name}": {"path": task.path, "digest": task.digest}}
     return scores_run(
         COMMAND, config, lm, data, out, score, progress, AttributionResult, complete, seed
     )
@@ -148,47 +132,43 @@ def _patched(scores: HeadScores, seed: int) -> Correlation | None:
 
 
 def _show(result: AttributionResult, run: Path) -> Shown:
-    tasks, several = result.tasks, result.parts or {}
-    parts = {name: own.heads for name, own in several.items()} or {next(iter(tasks)): result.heads}
-    examples = [own.examples or 0 for own in several.values()] or [result.examples or 0]
-    cautions, said = few_caution(min(examples), "example"), []
-    for name, own in tasks.items():
-        if own.corruption <= 0:
-            cautions.append(
-                f"{name}: corrupted inputs do not make the answer less likely, so the scores have "
-                "no meaning."
-            )
-        if own.patched is not None:
-            known = fixed(own.patched.all.value, 2)
-            said.append(f"Rank correlation with patching each head alone: {known} ({name}).")
-        left = [f"{many} {WHY.get(why, why)}" for why, many in own.left_out.items() if many]
-        if left:
-            cautions.append(f"{name}: examples left out: {enumeration(left)}.")
+    examples = result.examples or 0
+    cautions, said = few_caution(examples, "example"), [strongest(result.heads)]
+    if result.corruption <= 0:
+        cautions.append(
+            "Corrupted inputs do not make the answer less likely, so the scores have no meaning."
+        )
+    if result.patched is not None:
+        known = fixed(result.patched.all.value, 2)
+        said.append(f"Rank correlation with patching each head alone: {known}.")
+    reasons = result.left_out if isinstance(result.left_out, Mapping) else {}
+    if left := [f"{many} {WHY.get(why, why)}" for why, many in reasons.items() if many]:
+        cautions.append(f"Examples left out: {enumeration(left)}.")
     cautions.append(
         "Scores are first-order effects without a chance level; verify circuit tests the heads "
         "against random ones."
     )
+    (name,) = result.data
     return Shown(
         "Attribution",
-        f"Which attention heads does the answer depend on in {enumeration(list(tasks))}?",
-        [strongest(result.heads), *said],
-        spread(result.heads, f"{min(examples):,} examples" + " a task" * (len(tasks) > 1)),
-        more_examples(min(examples)),
+        f"Which attention heads does the answer depend on ({name})?",
+        said,
+        spread(result.heads, f"{examples:,} examples"),
+        more_examples(examples),
         cautions,
-        [*model_facts(result.model_name, len(result.heads)), ("examples", f"{sum(examples):,}")],
+        [*model_facts(result.model_name, len(result.heads)), ("examples", f"{examples:,}")],
         [
             Section("Heads", [top_heads(result.heads)]),
             method_section(
                 "(a(corrupted) \u2212 a(clean)) \u00b7 \u2202m/\u2202a, summed over tokens and "
                 "channels: how far m would rise, to first order, if a head\u2019s output a before "
                 "W_O were that of the corrupted input. m is the loss of the answer, nats a token, "
-                "or the logit of the wrong answer minus that of the right one "
-                f"({enumeration([f'{name}: {own.measure}' for name, own in tasks.items()])}). "
-                "Gradients are means over points between the two inputs (EAP-IG, Hanna et al. "
-                "2024), or those of the clean input (--steps 0)."
+                "or the logit of the wrong answer minus that of the right one (here: "
+                f"{result.measure}). Gradients are means over points between the two inputs "
+                "(EAP-IG, Hanna et al. 2024), or those of the clean input (--steps 0)."
             ),
         ],
-        head_table("Every head, highest first", parts),
+        head_table("Every head, highest first", {name: result.heads}),
     )
 
 

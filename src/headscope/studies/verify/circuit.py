@@ -131,18 +131,8 @@ class VerifyCircuit(VerifyRemoval):
     tasks: Annotated[
         TaskChoice,
         Nested(
-            without=(
-                "pair", "data", "chat", "answer_only", "shots", "limit", "language", "split",
-                "source_column", "target_column",
-            ),
-            changed={
-                "task": Option(
-                    "Instead of translation: a file of inputs and outputs, or with columns clean, "
-                    "answer and wrong; ioi; or for pocket a word task such as plural-de; "
-                    "repeatable.",
-                    metavar="FILE|NAME",
-                )
-            },
+            ("pair", "data", "chat", "answer_only", "shots", "limit", "language", "split",
+             "source_column", "target_column"),
         ),
     ] = field(default_factory=TaskChoice)  # fmt: skip
     measure: Annotated[
@@ -376,7 +366,7 @@ def _answered(
     for name, sides in tasks.items():
         if measure == "difference":
             task = corrupted(lm, sides.test, sides.pool, config.pairs.shots, config.removal.seed)
-            found, missing = contrasts(lm, task[0], "difference", task[1])
+            found, missing = contrasts(lm, task[0], "difference", task[1], alone=True)
             left_out += sum(missing.values())
             # Of each example the wrong answer's token and the right one's.
             rows = [
@@ -417,11 +407,8 @@ def _right(
     keys = [f"{task.name} {each.key}" for each in measured]  # tasks share a run
     gates = [pass_of(each, lm.geometry, every, replacements) for each in measured]
     most = [config.removal.max_new_tokens or NEW_TOKENS for _ in every]
-    how, plain = (
-        GenerateConfig(batch_tokens=config.removal.batch_tokens),
-        not uses_chat(lm, task.chat),
-    )
-    passes = dict(zip(keys, gates, strict=True))
+    how = GenerateConfig(batch_tokens=config.removal.batch_tokens)
+    passes, plain = dict(zip(keys, gates, strict=True)), not uses_chat(lm, task.chat)
     made = kept_texts(lm, prompts, most, passes, how, run, task.name, progress, plain)
     answers = [(example.output, task.at_start) for example in task.examples]
     return [
