@@ -36,7 +36,6 @@ from headscope.studies.shows import (
     top_heads,
 )
 from headscope.studies.study import Study
-from headscope.studies.survey_plans import QUICK, SurveyPlan
 from headscope.studies.tasks import TaskChoice, found_on, read_tasks, resolved_tasks
 
 COMMAND = "find attribution"
@@ -172,18 +171,11 @@ def _show(result: AttributionResult, run: Path) -> Shown:
     )
 
 
-def _survey(plan: SurveyPlan) -> FindAttribution | str:
-    task = replace(plan.task(), limit=QUICK if plan.quick else None)
-    config = FindAttribution(plan.model, task, Attribution(seed=plan.data.seed))
-    return plan.missing(plan.data.task, "--task FILE") or config
-
-
 command = Study(
     FindAttribution,
     find_attribution,
     result=AttributionResult,
     show=_show,
-    survey=_survey,
     measures="how much worse the answer would be with the head's output in a corrupted input",
     needs="a task of inputs and outputs",
 )
