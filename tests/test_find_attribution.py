@@ -204,7 +204,7 @@ def test_the_same_shots_stand_before_both_inputs() -> None:
             assert each.corrupted == each.input.removesuffix(f"{own.input}:") + f"{own.corrupted}:"
         else:
             assert not each.corrupted
-    assert len(attribution(lm, TASK, Attribution(0), pool, 2).statistics["losses"]) == 5
+    assert len(attribution(lm, TASK, Attribution(0), pool, 2).statistics["corruption"]) == 5
 
 
 def test_ioi_sentences_name_one_of_two_people_again() -> None:

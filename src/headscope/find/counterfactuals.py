@@ -171,8 +171,8 @@ def attribution(
     Returns:
         Scores in nats (`loss`: a token) or logits, with bootstrap bounds over examples: means over
             examples of (a_corrupted - a_clean) · ∂m/∂a, a the head's output before W_O, summed over
-            tokens and channels. `statistics`, by example: `products` (E, L, W), `losses` (E,), m of
-            the corrupted input minus that of the clean one, and of the first `patch` examples
+            tokens and channels. `statistics`, by example: `products` (E, L, W), `corruption` (E,),
+            m of the corrupted input minus that of the clean one, and of the first `patch` examples
             `patched` (P, L, W), how far m rises with each head patched alone.
     """
     from headscope.find.gate_gradients import kept_gradients
@@ -188,7 +188,7 @@ def attribution(
         RunPart(run, task.name),
         progress,
     )
-    statistics = {"products": found.products, "losses": found.losses}
+    statistics = {"products": found.products, "corruption": found.losses}
     if config.patch:
         statistics["patched"] = _patched(lm, examples[: config.patch], config.batch_tokens)
     about = {
