@@ -15,7 +15,13 @@ from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.tasks import Example, Task
 from headscope.errors import InputError
-from headscope.evidence.blocks import draws_remedy, draws_words, tables, verdict
+from headscope.evidence.blocks import (
+    draws_remedy,
+    draws_words,
+    levels_table,
+    table_of_tests,
+    verdict,
+)
 from headscope.evidence.controls import CONTROLS
 from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
 from headscope.evidence.runner import Replacements, kept_texts, pass_of
@@ -33,7 +39,9 @@ from headscope.shown.blocks import (
     Section,
     Series,
     Shown,
+    Table,
     method_section,
+    p_cell,
     table_of,
 )
 from headscope.shown.words import count, enumeration, fixed, sentence_of
@@ -471,7 +479,11 @@ def _show(result: CircuitResult, run: Path) -> Shown:
                 f"The first {min(LISTED, len(details.heads))} heads of the ranking",
                 {SELECTED: named_places(details.heads[:LISTED])},
             )]),
-            tables(evidence, [CPR, CMD, FAITHFULNESS, details.measure], curve, f"{unit}s"),
+            Section("Values and tests", [
+                _areas(evidence, curve),
+                levels_table(evidence, [details.measure], "Under every condition"),
+                table_of_tests(evidence, [FAITHFULNESS], f"{unit}s"),
+            ]),
             *([_inside(evidence, details)] if details.inside else []),
             method_section(
                 "Faithfulness is (m(C) \u2212 m(0)) / (m(M) \u2212 m(0)): m, the "
@@ -484,6 +496,26 @@ def _show(result: CircuitResult, run: Path) -> Shown:
         ],
         _figure(evidence, details),
     )  # fmt: skip
+
+
+def _areas(evidence: Evidence, curve: Condition) -> Table:
+    """Both areas of the ranking, beside each kind of random rankings."""
+    tests = {name: evidence.against(name, curve) for name in (CPR, CMD)}
+    return table_of(
+        "Areas of the ranking beside random ones",
+        [
+            (f"{name.upper()} \u2212 {kind}", (name, kind, test))
+            for name, own in tests.items()
+            for kind, test in own.items()
+        ],
+        {
+            "ranking": lambda row: evidence.statistics[row[0]].cell(evidence.level(row[0], curve)),
+            "random": lambda row: Cell.of(evidence.draws(row[0], curve, row[1])),
+            "difference": lambda row: evidence.statistics[row[0]].gap(row[2].difference),
+            "p over draws": lambda row: p_cell(row[2].p_draws),
+            "draws": lambda row: row[2].draws,
+        },
+    )
 
 
 def _inside(evidence: Evidence, details: CircuitDetails) -> Section:
