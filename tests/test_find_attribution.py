@@ -151,6 +151,18 @@ def test_one_step_is_at_the_corrupted_input_and_bad_numbers_are_refused() -> Non
         attribution(lm, TASK, Attribution(0, "loss"))
 
 
+@pytest.mark.parametrize("name", ["gpt2", "mpt", "gemma3", "qwen3_moe", "gemma3n"])
+def test_what_reads_its_tokens_elsewhere_too_is_refused(name: str) -> None:
+    lm = helpers.wrapped(name, 3)
+    assert np.isfinite(attribution(lm, TASK, Attribution(0, "loss")).values).all()
+    if name == "gemma3n":  # every layer has embeddings of its own
+        with pytest.raises(InputError, match="elsewhere"):
+            attribution(lm, TASK, Attribution(2, "loss"))
+    else:
+        assert np.isfinite(attribution(lm, TASK, Attribution(2, "loss")).values).all()
+    assert helpers.hooks_of(lm.model) == 0
+
+
 def rows(path: Path, *lines: tuple[str, ...]) -> Path:
     path.write_text("\n".join("\t".join(line) for line in lines) + "\n", "utf-8")
     return path

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from headscope.runs import Run
 
 Contrasting = Literal["loss", "difference"]
+#: How far m may lie apart, of the corrupted input and of the clean one moved there wholly.
+_SAME, _SAME_IN_HALF = 1e-3, 0.25
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,12 @@ def _attributed(
         with torch.enable_grad(), inputs, moved_outputs(lm, moved, directions):
             harm = _harm(lm, [each.clean for each in some], some)
             scores += torch.autograd.grad(harm.sum(), moved)[0] / max(1, steps)
+        allowed = _SAME if lm.dtype == torch.float32 else _SAME_IN_HALF
+        if share == 1 and bool(((harm.detach() - there).abs() > allowed).any()):
+            raise InputError(
+                f"{lm.name!r} reads its tokens elsewhere than in its input embeddings too, so "
+                "nothing lies between two inputs; use --steps 0"
+            )
     return there - clean, scores
 
 

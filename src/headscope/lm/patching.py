@@ -161,23 +161,21 @@ def moved_outputs(
     return _each_site(lm, move)
 
 
-@contextlib.contextmanager
-def between_inputs(lm: LanguageModel, other: torch.Tensor, share: float) -> Iterator[None]:
-    """Move the input embeddings of passes inside by a share towards those of other tokens (B, T).
-
-    Raises `InputError` at the end if the model looked its tokens up elsewhere.
-    """
-    met: list[bool] = []
+def between_inputs(
+    lm: LanguageModel, other: torch.Tensor, share: float
+) -> contextlib.AbstractContextManager[Any]:
+    """Move the input embeddings of passes inside by a share towards those of other tokens (B, T);
+    what a model looks up elsewhere by its tokens stays."""
+    inside = False
 
     def mix(embedding: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> Any:
-        met.append(len(met) % 2 == 0)
-        if met[-1]:  # else it is the call below
-            return output + share * (embedding(other.to(output.device)) - output)
-        return None
+        nonlocal inside
+        if inside:  # the call below
+            return None
+        inside = True
+        try:
+            return torch.lerp(output, embedding(other.to(output.device)), share)
+        finally:
+            inside = False
 
-    with inner_model(lm.model).get_input_embeddings().register_forward_hook(mix):
-        yield
-    if not met:
-        raise InputError(
-            f"{lm.name!r} looks its tokens up elsewhere than in its input embeddings; use --steps 0"
-        )
+    return inner_model(lm.model).get_input_embeddings().register_forward_hook(mix)
