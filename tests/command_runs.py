@@ -96,6 +96,7 @@ def tiny_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
     yield made("use adapt", "--steer", "de", *by_language, "--k", 1, "--factor", 2, "--factor", 4,
                "--away", "en", *few, *asked, to="steered")  # fmt: skip
     yield made("use export", "--heads", "0.1,1.2", "--scale", 0.5)
+    yield made("find attribution", *task, "--steps", 2, "--patch", 2)
     yield made("find causal-gating", *task, "--steps", 3, "--seeds", 1, "--batch", 2)
     yield made("find soft-gate", "--heads", "1.2,0.1", "--data", folder / "questions.jsonl",
                "--train", 4, "--stop", 3, "--test", 4, "--seeds", 1, "--epochs", 1,
@@ -139,7 +140,7 @@ def pocket_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
                "--measure", "text", "--measure", "loss", *few, "--limit", 4)  # fmt: skip
     removal = folder / "verify-removal"
     yield made("verify failures", removal)
-    yield made("verify circuit", *pair, "--heads", scores, *few, "--limit", 4)
+    yield made("verify circuit", *pair, "--heads", scores, *few, "--limit", 4, "--inside", 3)
     write_tasks(folder / "tasks", "test", 4)
     yield made("verify tasks", "--task", folder / "tasks" / "pocket_capitals.yaml", "--task",
                folder / "tasks" / "pocket_repeat_generated.yaml", *heads,

@@ -36,6 +36,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "find causal-gating": TASK,
     "find lahis": TEXTS,
     "find first-order": TEXTS,
+    "find attribution": TASK,
     "find mask": TASK,
     "find induction": (),
     "find retrieval": ("--data", "facts.jsonl", "--haystack", "hay.txt"),

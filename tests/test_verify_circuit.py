@@ -18,17 +18,26 @@ from hypothesis import strategies as st
 
 from conftest import Said
 from headscope.data.prompts import translation_prompts
+from headscope.data.tasks import prompt
 from headscope.errors import InputError
 from headscope.evidence.rows import KEPT, SELECTED, Condition
+from headscope.find.counterfactuals import contrasts, corrupted
 from headscope.heads import Geometry, Head
+from headscope.lm.prompting import encode_answers
 from headscope.studies.pairs import PairsChoice
+from headscope.studies.tasks import TaskChoice, read_tasks
 from headscope.studies.verify.circuit import VerifyCircuit, verify_circuit
 from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.faithfulness import (
     CMD,
     CPR,
     CURVE,
+    DROP,
+    DROPPED,
     FAITHFULNESS,
+    INCOMPLETE,
+    PART,
+    REST,
     SHARES,
     Size,
     areas,
@@ -107,13 +116,11 @@ def test_a_circuit_keeps_its_heads_and_removes_all_others() -> None:
     assert [each.draw for each in made if each.of == CURVE] == [None, 0, 1]
 
 
-def asked(**removal: Any) -> VerifyCircuit:
-    given = {"measure": ("loss",), "controls": ("random", "same layers")}
-    settings = Removal(**{**given, "draws": 3, "loss_draws": 3, **removal})  # type: ignore[arg-type]
+def asked(measure: Any = None, **removal: Any) -> VerifyCircuit:
+    settings = Removal(**{"draws": 3, "controls": ("random", "same layers"), **removal})
     heads = ",".join(map(str, Geometry.uniform(6, 16).heads()))
-    return VerifyCircuit(
-        heads, (1, 20, 0.5), pairs=PairsChoice(("en-de", "de-en"), limit=3), removal=settings
-    )
+    pairs = PairsChoice(("en-de", "de-en"), limit=3)
+    return VerifyCircuit(heads, (1, 20, 0.5), pairs=pairs, removal=settings, measure=measure)
 
 
 def test_faithfulness_and_areas_equal_a_naive_loop(tmp_path: Path) -> None:
@@ -172,7 +179,7 @@ def test_faithfulness_and_areas_equal_a_naive_loop(tmp_path: Path) -> None:
 
 
 def test_a_text_measure_and_what_replaces_heads(tmp_path: Path) -> None:
-    config = asked(measure=("text",), ablate=("resample",), draws=1, loss_draws=1)
+    config = asked("text", ablate=("resample",), draws=1)
     evidence = verify_circuit(config, tmp_path / "run").evidence
     assert {each.replacement for each in evidence.conditions[1:]} == {"resample"}
     for part in evidence.single:
@@ -185,18 +192,118 @@ def test_a_text_measure_and_what_replaces_heads(tmp_path: Path) -> None:
             assert found.value == pytest.approx(wanted, abs=1e-9)
 
 
+def test_tasks_equal_a_naive_loop(tmp_path: Path) -> None:
+    geometry = Geometry.uniform(6, 16)
+    order = list(map(str, geometry.heads()))[::-1]
+    tasks = TaskChoice(("plural-de",), held_out=5)
+    made = {}
+    for measure in ("loss", "difference", "accuracy"):
+        removal = Removal(draws=1, controls=("random",))
+        config = VerifyCircuit(
+            ",".join(order), (48,), pairs=PairsChoice(), removal=removal, tasks=tasks,
+            measure=measure, inside=30,
+        )  # fmt: skip
+        made[measure] = verify_circuit(config, tmp_path / measure)
+    lm = config.model.load()
+    task = read_tasks(tasks, "pocket")["plural-de"].test
+    asked, instructed = corrupted(lm, task)
+    parting = contrasts(lm, asked, "difference", instructed)[0]
+    texts = [prompt(task, each, instructed) for each in task.examples]
+    answered = encode_answers(lm, texts, [each.output for each in task.examples], False)
+    assert made["difference"].details.left_out == 5 - len(parting) < 5
+
+    def naive(measure: str, removed: tuple[str, ...]) -> float:
+        gate = torch.ones(geometry.shape)
+        for head in map(Head.parse, removed):
+            gate[head.layer, head.head] = 0
+        model, values = folded(lm, gate), []
+        with torch.no_grad():
+            if measure == "difference":
+                for row, _, (wrong, right) in parting:  # type: ignore[misc]
+                    logits = model(torch.tensor([row.ids])).logits[0, -1]
+                    values.append(float(logits[right] - logits[wrong]))
+            elif measure == "loss":
+                for row in answered:
+                    scores = model(torch.tensor([row.ids])).logits[0].log_softmax(-1)
+                    places = range(row.start, len(row.ids))
+                    values.append(-fmean(float(scores[at - 1, row.ids[at]]) for at in places))
+            else:
+                for text, each in zip(texts, task.examples, strict=True):
+                    ids = torch.tensor([lm.encode(text)])
+                    own = model.generate(ids, max_new_tokens=10, do_sample=False)
+                    values.append(float(each.output in lm.decode(own[0, ids.shape[1] :].tolist())))
+        return fmean(values)
+
+    for measure, result in made.items():
+        evidence, name = result.evidence, result.details.measure
+        measured = [each for each in evidence.conditions if each.of != CURVE]
+        some = measured if measure != "accuracy" else [*measured[:4], measured[-1]]
+        value = {each.id: naive(measure, each.heads) for each in some}
+        whole, without = (value[each.id] for each in measured[:2])
+        for each in some:
+            level = evidence.level(name, each)
+            assert level and level.value == pytest.approx(value[each.id], abs=2e-5)
+            share = evidence.level(FAITHFULNESS, each)
+            if share is not None:
+                wanted = (value[each.id] - without) / (whole - without)
+                assert share.value == pytest.approx(wanted, abs=1e-5)
+
+
+def test_the_inside_of_a_circuit() -> None:
+    """One head less, and circuit and model without the same part, as sets and as numbers."""
+    geometry, order = Geometry.uniform(2, 4), list(Geometry.uniform(2, 4).heads())[::-1]
+    sizes = (Size(0.25, 2), Size(1.0, 8))
+    made = planned(order, sizes, geometry, 1, ("random",), 3, "mean", inside=3)
+    every, circuit = set(map(str, order)), set(map(str, order[:3]))
+    assert [each.k for each in made if each.kind == SELECTED and each.of == KEPT] == [2, 3]
+    dropped = [each for each in made if each.kind == DROPPED]
+    assert [each.of for each in dropped] == list(map(str, order[:3]))
+    for each in dropped:
+        assert every - set(each.heads) == circuit - {each.of}
+    parts = {each.draw: set(each.heads) for each in made if each.kind == REST}
+    assert parts[0] == circuit and len(parts) == len(set(map(frozenset, parts.values()))) == 7
+    for each in made:
+        if each.kind == PART:
+            assert every - set(each.heads) == circuit - parts[each.draw]
+    stream = np.random.default_rng(1)
+    numbers = [
+        None if each.of == CURVE else np.stack([stream.random(6) + (at == 1), np.ones(6)], 1)
+        for at, each in enumerate(made)
+    ]
+    evidence = circuit_evidence(made, sizes, {"en-de": numbers}, ("nll", LOSSES["nll"]))
+
+    def kept(condition: Condition) -> float:
+        level = evidence.level(FAITHFULNESS, condition)
+        return level.value if level else float(condition.heads == ())
+
+    (whole,) = (each for each in made if (each.kind, each.k, each.of) == (SELECTED, 3, KEPT))
+    rest = {each.draw: each for each in made if each.kind == REST}
+    for each in made:
+        if each.kind in (DROPPED, PART):
+            name, more = (DROP, whole) if each.kind == DROPPED else (INCOMPLETE, rest[each.draw])
+            level = evidence.level(name, each)
+            assert level and level.low <= level.value <= level.high
+            assert level.value == pytest.approx(kept(more) - kept(each))
+
+
 def test_what_has_nothing_to_keep_is_refused() -> None:
     geometry, sizes = Geometry.uniform(2, 2), (Size(0.5, 2), Size(1.0, 4))
     conditions = planned(list(geometry.heads()), sizes, geometry, 1, ("random",), 0, "zero")
     numbers = [np.array([[1.0, 1], [2, 1]]) if each.of != CURVE else None for each in conditions]
     with pytest.raises(InputError, match="no better than without any head"):
         circuit_evidence(conditions, sizes, {"en-de": numbers}, ("nll", LOSSES["nll"]))
-    with pytest.raises(InputError, match="one measure"):
-        asked(measure=("text", "loss"))
+    with pytest.raises(InputError, match="no measure"):
+        asked("accuracy")
     with pytest.raises(InputError, match="draws no rankings"):
         asked(controls=("outside",))
     with pytest.raises(InputError, match="--ablate"):
         asked(ablate=("zero", "mean"))
+    with pytest.raises(InputError, match="one of them"):
+        VerifyCircuit("0.1", pairs=PairsChoice(("en-de",)), tasks=TaskChoice(("ioi",)))
+    for inside in (96, 5):
+        with pytest.raises(InputError, match="--inside"):
+            verify_circuit(VerifyCircuit("0.1,0.2,0.3", tasks=TaskChoice(("plural-de",)),
+                                         inside=inside))  # fmt: skip
 
 
 def test_the_command_goes_on_where_it_was(tmp_path: Path, command: Callable[..., Said]) -> None:

@@ -215,8 +215,8 @@ AllowOverlap = Annotated[bool, Option("Test also on sentences that the heads wer
 Tasks = Annotated[
     tuple[str, ...],
     Option(
-        "A file of inputs and outputs (JSON, TSV, CSV, …), a name in the folder --data, or for "
-        "pocket a word task such as plural-de; repeatable.",
+        "A file of inputs and outputs (JSON, TSV, CSV, …), a name in the folder --data, ioi, or "
+        "for pocket a word task such as plural-de; repeatable.",
         metavar="FILE|NAME",
     ),
 ]

@@ -19,7 +19,7 @@ from headscope.data.files import (
 from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
-from headscope.data.rows import Field, Row, clean_text, read_fields, text_cell
+from headscope.data.rows import Field, Row, clean_text, open_rows, read_fields, text_cell
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 
@@ -33,6 +33,7 @@ __all__ = [
     "hybrid",
     "in_language",
     "instruction_for",
+    "ioi_task",
     "prompt",
     "read_task",
     "split_task",
@@ -51,7 +52,8 @@ class Example:
     """An input and its output, without white space around it; `id` is unique within its task.
 
     `line` is where the example stands in its file, from 1. Where the output is one of several words
-    of the input, these are the `candidates`.
+    of the input, these are the `candidates`. Where they are known, `corrupted` is an input like
+    this one that asks for another output, and `wrong` that output.
     """
 
     id: str
@@ -59,6 +61,13 @@ class Example:
     output: str
     line: int
     candidates: tuple[str, ...] = ()
+    corrupted: str = ""
+    wrong: str = ""
+
+    @property
+    def text(self) -> str:
+        """What examples are told apart by."""
+        return self.input
 
 
 @dataclass(frozen=True)
@@ -114,6 +123,11 @@ class Task:
     def is_translation(self) -> bool:
         """Whether outputs translate the inputs, so that chrF++ and BLEU have a meaning."""
         return self.source_language is not None
+
+    @property
+    def names_wrong(self) -> bool:
+        """Whether every example has a wrong answer."""
+        return all(example.wrong for example in self.examples)
 
 
 def filled(template: str, text: str) -> str:
@@ -247,13 +261,17 @@ def few_shot(
     Raises `InputError` if the pool is too small.
     """
     pool = task.examples if pool is None else tuple(pool)
-    examples = [
-        dataclasses.replace(
+
+    def behind(example: Example) -> Example:
+        drawn = _draw(task, example, pool, shots, seed)
+        other = dataclasses.replace(example, input=example.corrupted)
+        return dataclasses.replace(
             example,
-            input=prompt(task, example, instructed, _draw(task, example, pool, shots, seed)),
+            input=prompt(task, example, instructed, drawn),
+            corrupted=example.corrupted and prompt(task, other, instructed, drawn),
         )
-        for example in task.examples
-    ]
+
+    examples = map(behind, task.examples)
     return dataclasses.replace(task, examples=tuple(examples), instruction=None, bare="{input}")
 
 
@@ -402,6 +420,8 @@ def read_task(
     name = name or plain_name(path).stem
     known = known_task(name)
     keys = (input_column, output_column)
+    if keys == ("input", "output") and _has(path, CLEAN_COLUMNS):
+        keys = CLEAN_COLUMNS
     rows, digest = _rows(path, keys, limit)
     source, target = (Field(key, _text) for key in keys)
     examples = []
@@ -415,7 +435,13 @@ def read_task(
                 f"{row.place}: the output {wanted!r} is none of the candidates "
                 f"({', '.join(chosen)}); correct one of them"
             )
-        examples.append(Example(str(number), given, wanted, row.line, chosen))
+        corrupted, wrong = row[CORRUPTED].rstrip("\r\n"), row[WRONG].strip()
+        if wrong == wanted or corrupted == given:
+            raise InputError(
+                f"{row.place}: {'the wrong answer' if wrong == wanted else 'the corrupted text'} "
+                "is the right one too; give another"
+            )
+        examples.append(Example(str(number), given, wanted, row.line, chosen, corrupted, wrong))
     return Task(
         name=name,
         examples=tuple(examples),
@@ -431,7 +457,8 @@ def read_task(
 def _rows(path: Path, keys: tuple[str, str], limit: int | None) -> tuple[list[Row], str]:
     fields = [Field(key, _text) for key in keys]
     by_number = any(key.isdigit() for key in keys)
-    rows, digest = read_fields(path, fields if by_number else [*fields, CANDIDATES], limit)
+    more: list[Field[Any]] = [] if by_number else [CANDIDATES, CORRUPTED, WRONG]
+    rows, digest = read_fields(path, [*fields, *more], limit)
     return [
         replace(row, place=f"{path}, item {number} (line {row.line})")
         for number, row in enumerate(rows, 1)
@@ -457,3 +484,54 @@ def _candidates(value: Any, place: str, key: str) -> tuple[str, ...]:
 
 
 CANDIDATES: Field[tuple[str, ...]] = Field("candidates", _candidates, ())
+CORRUPTED, WRONG = Field("corrupted", _text, ""), Field("wrong", _text, "")
+#: The columns of inputs and outputs in files of clean and corrupted texts.
+CLEAN_COLUMNS = ("clean", "answer")
+
+
+def _has(path: Path, columns: Sequence[str]) -> bool:
+    """Whether the first row has all of these columns."""
+    with open_rows(path, [Field(column, str, "") for column in columns]) as rows:
+        return {*columns} <= {*next(rows, Row(0, "", {})).cells}
+
+
+#: Of `ioi` sentences: who (names as long as each other, so that most tokenizers change no length
+#: with them), where, what, and how it is said.
+NAMES = (
+    "Adam", "Anna", "Carl", "Emma", "Eric", "Ivan", "Jack", "John", "Kate", "Lisa", "Luke", "Mark",
+    "Mary", "Nina", "Paul", "Rosa", "Ruth", "Sara", "Tony", "Vera",
+)  # fmt: skip
+PLACES = ("bakery", "beach", "church", "library", "museum", "river", "station", "theatre")
+THINGS = ("apple", "book", "coin", "key", "letter", "map", "pen", "ticket")
+SENTENCES = (
+    "Yesterday {first} and {second} met at the {place}, and {giver} handed the {thing} to",
+    "While {first} and {second} were waiting at the {place}, {giver} showed the {thing} to",
+    "Since {first} and {second} work at the {place}, {giver} often lends the {thing} to",
+    "Before {first} and {second} left the {place}, {giver} gave back the {thing} to",
+)
+
+
+def ioi_task(count: int = 500, seed: int = 0) -> Task:
+    """Sentences that go on with the one of two people who is not named again (indirect object
+    identification, Wang et al. 2022): who is named again is the wrong answer, and names the other
+    one in the corrupted sentence.
+
+    Each is drawn on its own, no sentence twice; the two orders of the people take turns.
+    """
+    rng, drawn = random.Random(f"ioi {seed}"), dict[str, Example]()
+    while len(drawn) < min(count, MOST_IOI):
+        answer, giver = rng.sample(NAMES, 2)
+        first, second = (answer, giver) if len(drawn) % 2 else (giver, answer)
+        said = {"first": first, "second": second}
+        said |= {"place": rng.choice(PLACES), "thing": rng.choice(THINGS)}
+        form, number = rng.choice(SENTENCES), len(drawn) + 1
+        clean, corrupted = (form.format(giver=each, **said) for each in (giver, answer))
+        drawn.setdefault(clean, Example(str(number), clean, answer, number, (), corrupted, giver))
+    digest = hashlib.sha256("\n".join(drawn).encode()).hexdigest()
+    return Task(
+        IOI, (*drawn.values(),), None, PLACEHOLDER, "en", True, IOI, digest, chat=False
+    )  # fmt: skip
+
+
+#: The task that is made, not read, and how many of its sentences can be asked for.
+IOI, MOST_IOI = "ioi", 10_000

@@ -9,7 +9,7 @@ taken at gate 1 (`gate_gradients`), or at a gate that moves on after every docum
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -84,17 +84,31 @@ def gate_gradients(
     `InputError` if a loss or a gradient is no finite number; it names the document, and all that
     was computed before is kept.
     """
+
+    def work(some: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = [texts[index].ids for index in some]
+        return _fitting_gradients(lm, rows, ones_gate(lm, len(some)), checkpoint)
+
+    return kept_gradients(lm, texts, work, batch_tokens, part, progress)
+
+
+def kept_gradients(
+    lm: LanguageModel,
+    texts: Sequence[Answered],
+    work: Callable[[list[int]], tuple[torch.Tensor, torch.Tensor]],
+    batch_tokens: int,
+    part: RunPart = NOWHERE,
+    progress: Steps | None = None,
+) -> GateGradients:
+    """What `work` makes of every text: of some, by their numbers, a number (B,) and what it says of
+    heads (B, L, W); the model is frozen meanwhile. Errors are those of `gate_gradients`.
+    """
     found = _Found(part, "gradients", texts)
     buckets = lm.buckets([len(text.ids) for text in texts], batch_tokens)
-
-    def work(some: list[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        rows = [texts[index].ids for index in some]
-        losses, gradients = _fitting_gradients(lm, rows, ones_gate(lm, len(some)), checkpoint)
-        return _array(losses), _array(gradients)
-
     units = part.units("gradients", buckets, found.losses, found.reread, progress)
     with frozen(lm.model), units as mine:
-        for some, (losses, products) in in_halves(mine, work):
+        for some, made in in_halves(mine, work):
+            losses, products = map(_array, made)
             fine = [at for at in range(len(some)) if _finite(losses[at], products[at])]
             found.keep([some[at] for at in fine], losses[fine], products[fine])
             for at in range(len(some)):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.geometry import AttentionSite
-from headscope.lm.hooks import hooked
+from headscope.lm.hooks import hooked, inner_model
 from headscope.lm.model import LanguageModel
 
 
@@ -57,20 +57,15 @@ def head_outputs(lm: LanguageModel) -> Iterator[HeadOutputs]:
     widest = max(site.head_width for site in lm.sites)
     outputs = HeadOutputs(torch.zeros((0, *lm.geometry.shape, widest)))
 
-    def hooks() -> Iterator[Any]:
-        for site in lm.sites:
+    def keep(site: AttentionSite, every: torch.Tensor) -> None:
+        seen = every[:, -1].detach()
+        if outputs.values.shape[0] != seen.shape[0] or outputs.values.dtype != seen.dtype:
+            shape = (len(seen), *lm.geometry.shape, widest)
+            outputs.values = torch.zeros(shape, dtype=seen.dtype, device=lm.device)
+        # Layers may lie on several devices; what is kept lies on one.
+        outputs.values[:, site.layer, : site.heads, : site.head_width] = seen.to(lm.device)
 
-            def keep(_: nn.Module, args: tuple[Any, ...], site: AttentionSite = site) -> None:
-                seen = args[0][:, -1].detach().reshape(-1, site.heads, site.head_width)
-                if outputs.values.shape[0] != seen.shape[0] or outputs.values.dtype != seen.dtype:
-                    shape = (len(seen), *lm.geometry.shape, widest)
-                    outputs.values = torch.zeros(shape, dtype=seen.dtype, device=lm.device)
-                # Layers may lie on several devices; what is kept lies on one.
-                outputs.values[:, site.layer, : site.heads, : site.head_width] = seen.to(lm.device)
-
-            yield site.projection.register_forward_pre_hook(keep)
-
-    with hooked(hooks()):
+    with _each_site(lm, keep):
         yield outputs
 
 
@@ -126,3 +121,62 @@ def _replacing(site: AttentionSite, patch: Patch, own: torch.Tensor) -> Any:
         return (changed.view(x.shape), *args[1:])
 
     return hook
+
+
+def _each_site(
+    lm: LanguageModel, change: Callable[[AttentionSite, torch.Tensor], torch.Tensor | None]
+) -> contextlib.AbstractContextManager[None]:
+    """Let a function look at the outputs of each layer's heads, (B, T, H, D), or change them."""
+
+    def hook(site: AttentionSite) -> Any:
+        def call(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
+            x = args[0]
+            made = change(site, x.view(*x.shape[:-1], site.heads, site.head_width))
+            return None if made is None else (made.reshape(x.shape), *args[1:])
+
+        return call
+
+    return hooked(site.projection.register_forward_pre_hook(hook(site)) for site in lm.sites)
+
+
+@contextlib.contextmanager
+def all_outputs(lm: LanguageModel) -> Iterator[dict[int, torch.Tensor]]:
+    """Every head's output at every token, (B, T, H, D) by layer, of the last pass inside."""
+    seen: dict[int, torch.Tensor] = {}
+    with _each_site(lm, lambda site, outputs: seen.update({site.layer: outputs.detach()})):
+        yield seen
+
+
+def moved_outputs(
+    lm: LanguageModel, moved: torch.Tensor, directions: Mapping[int, torch.Tensor]
+) -> contextlib.AbstractContextManager[None]:
+    """Add to every head's output a multiple of a direction: `moved` (B, L, W), which may require
+    gradients, times `directions` (B or 1, T, H, D) by layer."""
+
+    def move(site: AttentionSite, outputs: torch.Tensor) -> torch.Tensor:
+        by = moved[:, site.layer, None, : site.heads, None].to(outputs.device)
+        changed: torch.Tensor = outputs + (by * directions[site.layer]).to(outputs.dtype)
+        return changed
+
+    return _each_site(lm, move)
+
+
+def between_inputs(
+    lm: LanguageModel, other: torch.Tensor, share: float
+) -> contextlib.AbstractContextManager[Any]:
+    """Move the input embeddings of passes inside by a share towards those of other tokens (B, T);
+    what a model looks up elsewhere by its tokens stays."""
+    inside = False
+
+    def mix(embedding: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> Any:
+        nonlocal inside
+        if inside:  # the call below
+            return None
+        inside = True
+        try:
+            return torch.lerp(output, embedding(other.to(output.device)), share)
+        finally:
+            inside = False
+
+    embeddings: nn.Module = inner_model(lm.model).get_input_embeddings()
+    return embeddings.register_forward_hook(mix)

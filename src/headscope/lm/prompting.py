@@ -128,6 +128,14 @@ def encode_answers(
     return rows
 
 
+def parting(own: Answered, other: Answered) -> int | None:
+    """The first token in which two answers to one prompt differ; None where one begins the other,
+    or the prompts differ."""
+    pairs = enumerate(zip(own.ids, other.ids, strict=False))
+    at = next((at for at, (one, two) in pairs if one != two), 0)
+    return at if at >= own.start else None
+
+
 def ending(lm: LanguageModel, chat: bool) -> tuple[int]:
     """The token that ends an answer; `InputError` where the tokenizer has none."""
     token = end_of_turn(lm.tokenizer) if chat else lm.tokenizer.eos_token_id

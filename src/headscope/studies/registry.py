@@ -25,6 +25,7 @@ COMMANDS = {
     "find causal-gating": "headscope.studies.find.causal_gating",
     "find lahis": "headscope.studies.find.lahis",
     "find first-order": "headscope.studies.find.first_order",
+    "find attribution": "headscope.studies.find.attribution",
     "find mask": "headscope.studies.find.mask",
     "find induction": "headscope.studies.find.induction",
     "find retrieval": "headscope.studies.find.retrieval",

@@ -18,11 +18,14 @@ from headscope.data.prompts import unescaped as task_template
 from headscope.data.split import sentence_digest
 from headscope.data.tasks import (
     DEFAULT_BARE,
+    IOI,
+    PLACEHOLDER,
     Example,
     Task,
     few_shot,
     hybrid,
     in_language,
+    ioi_task,
     read_task,
     split_task,
     translation_task,
@@ -39,8 +42,8 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
 
-#: Sentences of the pocket model's own that a direction is trained on.
-POCKET_SENTENCES = 1000
+#: Sentences of the pocket model's own that a direction is trained on, and of `ioi` in all.
+POCKET_SENTENCES, IOI_SENTENCES = 1000, 500
 
 
 Instruction = Annotated[
@@ -193,6 +196,8 @@ def found_on(tasks: Mapping[str, TaskSides]) -> dict[str, Any]:
 
 
 def _task(choice: TaskChoice, name: str, model: str, seed: int) -> TaskSides:
+    if name == IOI and not Path(name).exists():
+        return _sides(_asked(choice, ioi_task(choice.limit or IOI_SENTENCES, seed)), choice, seed)
     path = _place(choice, name, model)
     if path is None:
         return _pocket_task(choice, name)
@@ -205,7 +210,11 @@ def _task(choice: TaskChoice, name: str, model: str, seed: int) -> TaskSides:
         output_column=choice.output_column,
         limit=choice.limit,
     )
-    return _sides(dataclasses.replace(task, chat=_chat(choice, model)), choice, seed)
+    chat = _chat(choice, model)
+    if any(example.corrupted for example in task.examples):  # such texts are whole prompts
+        task = dataclasses.replace(task, bare=choice.bare or PLACEHOLDER)
+        chat = bool(chat)
+    return _sides(dataclasses.replace(task, chat=chat), choice, seed)
 
 
 def _place(choice: TaskChoice, name: str, model: str) -> Path | None:

@@ -4,12 +4,14 @@ replaced.
 Faithfulness is (m(C) - m(0)) / (m(M) - m(0)) of a measure m with the heads C kept, none, and all
 (M). Its area over the shares of heads kept (CPR), and the area between it and 1 (CMD), are those of
 MIB (Mueller et al. 2025, arXiv 2504.13151, section 4): trapezoids over the shares 0.1 % to 100 %.
+A circuit is minimal if faithfulness falls without any one of its heads, and complete if without the
+same part of it circuit and model do the same (Wang et al. 2022, arXiv 2211.00593, section 4).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +32,12 @@ NOTHING, CURVE = "nothing", "curve"
 #: How a random ranking is drawn: any heads in any order, or heads of the same layers in a row.
 WAYS = ("random", "same layers")
 FAITHFULNESS, CPR, CMD = "faithfulness", "cpr", "cmd"
+#: A circuit without one of its heads, and circuit and model without the same part of its heads; how
+#: far faithfulness falls by the first, and how far the others lie apart.
+DROPPED, PART, REST = "circuit without", "circuit without part", "model without part"
+DROP, INCOMPLETE = "drop", "incompleteness"
+#: Parts of a circuit that are drawn.
+PARTS = 10
 
 
 class Size(NamedTuple):
@@ -81,9 +89,11 @@ def planned(
     ways: Sequence[str],
     seed: int,
     replacement: str,
+    inside: int = 0,
 ) -> list[Condition]:
     """The model as it is and without any head; then the selected ranking and the random ones, each
-    with its first k heads kept, and as a whole."""
+    with its first k heads kept; what `inside` looks into, the circuit of so many heads; and last
+    the rankings as a whole."""
     every = tuple(geometry.heads())
     done: dict[str, Any] = {"gate": 0.0, "replacement": replacement}
     names = tuple(map(str, every))
@@ -92,13 +102,38 @@ def planned(
         rankings = random_rankings(ranking, geometry, draws, seed, way)
         orders |= {(way, number): order for number, order in enumerate(rankings)}
     conditions = [Condition(), Condition(NOTHING, of=KEPT, k=len(every), heads=names, **done)]
-    for k in sorted({size.k for size in sizes} - {0, len(every)}):
+
+    def keeping(kept: Collection[Head]) -> tuple[str, ...]:
+        return tuple(str(head) for head in every if head not in kept)
+
+    counts = {size.k for size in sizes} - {0, len(every)}
+    for k in sorted(counts | ({inside} - {0})):
         for (kind, draw), order in orders.items():
-            kept = set(order[:k])
-            removed = tuple(str(head) for head in every if head not in kept)
-            conditions.append(Condition(kind, of=KEPT, k=k, draw=draw, heads=removed, **done))
+            if k in counts or kind == SELECTED:
+                removed = keeping(order[:k])
+                conditions.append(Condition(kind, of=KEPT, k=k, draw=draw, heads=removed, **done))
+    circuit = ranking[:inside]
+    for at, head in enumerate(circuit):
+        kept = {*circuit} - {head}
+        own = Condition(DROPPED, str(head), inside, draw=at, heads=keeping(kept), **done)
+        conditions.append(own)
+    for at, part in enumerate(_parts(circuit, seed)):
+        left, gone = keeping({*circuit} - part), tuple(str(head) for head in every if head in part)
+        conditions += [
+            Condition(PART, k=inside, draw=at, heads=left, **done),
+            Condition(REST, k=len(part), draw=at, heads=gone, **done),
+        ]
     curves = (Condition(kind, of=CURVE, draw=draw, **done) for kind, draw in orders)
     return [*conditions, *curves]
+
+
+def _parts(circuit: Sequence[Head], seed: int) -> list[frozenset[Head]]:
+    """All of a circuit, and different parts in which each head is with probability 1/2."""
+    stream = random.Random(f"parts {seed}")
+    drawn = [
+        frozenset(head for head in circuit if stream.random() < 0.5) for _ in range(10 * PARTS)
+    ]
+    return [part for part in dict.fromkeys([frozenset(circuit), *drawn]) if part][: PARTS + 1]
 
 
 def faithfulness(scores: Floats, without: Floats, whole: Floats) -> Floats:
@@ -154,6 +189,22 @@ def circuit_evidence(
 
         return scored
 
+    def drop(sums: NDArray[Any]) -> Floats:
+        """Of two kinds of heads kept, by how much the second keeps more."""
+        less, more, *ends = of(sums, 4)
+        return faithfulness(more, *ends) - faithfulness(less, *ends)
+
+    kinds = {(each.kind, each.of, each.k, each.draw): at for at, each in enumerate(conditions)}
+
+    def beside(numbers: Sequence[NDArray[Any] | None], kind: str, other: Any) -> list[Any]:
+        """The numbers of the conditions of a kind, with those of another and of both ends."""
+        return [
+            np.concatenate([numbers[at], numbers[kinds[other(each)]], numbers[1], numbers[0]], 1)
+            if each.kind == kind
+            else None
+            for at, each in enumerate(conditions)
+        ]
+
     counted: dict[str, dict[str, list[NDArray[Any] | None]]] = {}
     curves = {at: places(each) for at, each in enumerate(conditions) if each.of == CURVE}
     for part, numbers in parts.items():
@@ -179,6 +230,11 @@ def circuit_evidence(
             else None
             for at in range(len(conditions))
         ]
+        own[DROP] = beside(numbers, DROPPED, lambda each: (SELECTED, KEPT, each.k, None))
+        rest = {
+            each.draw: (REST, "", each.k, each.draw) for each in conditions if each.kind == REST
+        }
+        own[INCOMPLETE] = beside(numbers, PART, lambda each, rest=rest: rest[each.draw])
     sets = [
         frozenset(f"{conditions[place].k} {conditions[place].key}" for place in curves[at])
         if at in curves
@@ -193,6 +249,8 @@ def circuit_evidence(
             FAITHFULNESS: Statistic("faithfulness", score=at_size),
             CPR: Statistic("CPR, area under faithfulness", score=area(0)),
             CMD: Statistic("CMD, area between faithfulness and 1", "lower", score=area(1)),
+            DROP: Statistic("fall of faithfulness", score=drop),
+            INCOMPLETE: Statistic("faithfulness, model minus circuit", score=drop),
         },
         seed,
         (FAITHFULNESS, CPR, CMD),

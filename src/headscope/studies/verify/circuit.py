@@ -3,29 +3,62 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
 
 from headscope import options
+from headscope.data.pairs import PairFile
+from headscope.data.tasks import Example, Task
 from headscope.errors import InputError
-from headscope.evidence.blocks import draws_remedy, draws_words, tables, verdict
+from headscope.evidence.blocks import (
+    draws_remedy,
+    draws_words,
+    levels_table,
+    table_of_tests,
+    verdict,
+)
 from headscope.evidence.controls import CONTROLS
-from headscope.evidence.rows import SELECTED, Condition, Evidence
-from headscope.heads import Head, named_scores, resolve_heads
+from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
+from headscope.evidence.runner import Replacements, kept_texts, pass_of
+from headscope.evidence.texts import TEXT_MEASURES
+from headscope.find.counterfactuals import contrasts, corrupted
+from headscope.heads import Amount, Head, count_of, named_scores, resolve_heads
 from headscope.progress import Progress
 from headscope.results.common import Ablation, BaselineCheck, ComparedResult, Leakage, Ranking
 from headscope.runs import Run, encode
-from headscope.settings import Nested
-from headscope.shown.blocks import HeadSets, Lines, Section, Series, Shown, method_section
-from headscope.shown.words import count, fixed, sentence_of
-from headscope.studies.baseline import check_translations
-from headscope.studies.leakage import check_leakage
+from headscope.settings import Nested, Option
+from headscope.shown.blocks import (
+    Cell,
+    HeadSets,
+    Lines,
+    Section,
+    Series,
+    Shown,
+    Table,
+    method_section,
+    p_cell,
+    table_of,
+)
+from headscope.shown.words import count, enumeration, fixed, sentence_of
+from headscope.studies.baseline import check_tasks, check_translations
+from headscope.studies.leakage import check_leakage, check_task_leakage
 from headscope.studies.models import resolved_chat, run_with_model
 from headscope.studies.pairs import pair_inputs
 from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
-from headscope.studies.verify.reference import Reference, reference_number, translations
+from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
+from headscope.studies.verify.reference import (
+    Reference,
+    drawn_apart,
+    from_tasks,
+    reference_number,
+    translations,
+)
 from headscope.studies.verify.removal import (
     VerifyRemoval,
     measured_alone,
@@ -35,40 +68,63 @@ from headscope.verify.faithfulness import (
     CMD,
     CPR,
     CURVE,
+    DROP,
+    DROPPED,
     FAITHFULNESS,
+    INCOMPLETE,
+    PART,
+    REST,
     WAYS,
     Size,
     circuit_evidence,
     planned,
     sizes_of,
 )
+from headscope.verify.masks.asking import NEW_TOKENS, asked, rows_of
+from headscope.verify.masks.evidence import right
 from headscope.verify.translation import Removal
+from headscope.verify.translation.conditions import (
+    kept_losses,
+)
+from headscope.verify.translation.evidence import LOSSES, of_kinds
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+    from headscope.lm.prompting import Answered
 
 COMMAND = "verify circuit"
 #: Heads that a page lists.
 LISTED = 20
 
 
+#: What faithfulness is of, by `--measure`: its name in results, and how it is scored.
+MEASURED = {
+    "loss": ("nll", LOSSES["nll"]),
+    "text": ("chrf", TEXT_MEASURES["chrf"].statistic),
+    "accuracy": ("accuracy", Statistic("share of right answers", unit=SHARE)),
+    "difference": ("difference", Statistic("logit difference of right and wrong answer")),
+}
+Measure = Literal["loss", "text", "accuracy", "difference"]
+
+
 def _removal(**values: Any) -> Removal:
-    """By loss if nothing is said; `--draws` is the number of random rankings of each kind."""
-    given: dict[str, Any] = {"measure": ("loss",), "draws": 20, "controls": WAYS, **values}
-    return Removal(**given, loss_draws=given["draws"])
+    """`--draws` is the number of random rankings of each kind."""
+    given: dict[str, Any] = {"draws": 20, "controls": WAYS, **values}
+    return Removal(**given)
 
 
 @dataclass(frozen=True)
 class VerifyCircuit(VerifyRemoval):
-    """Keep the best heads of a ranking and replace all others: how much of translation is left?
+    """Keep the best heads of a ranking and replace all others: how much of the task is left?
 
-    At 0.1 to 100 % of the heads, beside random rankings, free and of the same layers.
+    At 0.1 to 100 % of the heads, beside random rankings, free and of the same layers. The task is
+    translation, or that of --task.
     """
 
     removal: Annotated[
         Removal,
         Nested(
-            without=("gates", "threshold"),
+            without=("gates", "threshold", "measure", "loss_draws"),
             changed={
                 "measure": options.ONE_MEASURE,
                 "draws": options.DRAWS_OF_MEASURE,
@@ -81,24 +137,55 @@ class VerifyCircuit(VerifyRemoval):
             make=_removal,
         ),
     ] = field(default_factory=_removal)
+    tasks: Annotated[
+        TaskChoice,
+        Nested(
+            ("pair", "data", "chat", "answer_only", "shots", "limit", "language", "split",
+             "source_column", "target_column"),
+        ),
+    ] = field(default_factory=TaskChoice)  # fmt: skip
+    measure: Annotated[
+        Measure | None,
+        Option(
+            "What is kept: the loss of the reference or answer (loss, the default); chrF++ of "
+            "translations (text); of tasks accuracy, or the logit of the answer minus that of a "
+            "wrong one (difference, the default where the data name it)."
+        ),
+    ] = None
+    inside: Annotated[
+        Amount | None,
+        Option(
+            "Look into the circuit of so many heads: which are idle, and what is left without "
+            "parts of it.",
+            metavar="K",
+            typed=str,
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.removal.all_draws) != 1 or self.removal.own_measures:
-            raise InputError("a circuit has one measure; give --measure loss or --measure text")
         if len(self.removal.ablate) != 1:
             raise InputError("--ablate is given twice; one thing stands in the place of heads")
         if foreign := [name for name in self.removal.controls if name not in WAYS]:
             raise InputError(
                 f"the control {foreign[0]!r} draws no rankings; use {' or '.join(WAYS)}"
             )
+        named = bool(self.tasks.task)
+        if named and (self.pairs.pair or self.pairs.data):
+            raise InputError("both --task and sentence pairs are given; use one of them")
+        known = ("loss", "accuracy", "difference") if named else ("loss", "text")
+        if self.measure not in (None, *known):
+            what = "a task" if named else "translation"
+            raise InputError(f"{what} has no measure {self.measure!r}; use {' or '.join(known)}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CircuitDetails(Ranking, Ablation):
     """What was kept: the first of `heads`, best first, `k` of them at each of `shares`.
 
-    `measure` is what faithfulness is of; `draws` are random rankings of each kind.
+    `measure` is what faithfulness is of; `draws` are random rankings of each kind. `inside` is the
+    size of the circuit that was looked into, `idle` its heads without which, each alone,
+    faithfulness is not shown to fall. `left_out` counts examples whose wrong answer is the same.
     """
 
     heads: tuple[str, ...] = ()
@@ -106,6 +193,10 @@ class CircuitDetails(Ranking, Ablation):
     k: tuple[int, ...] = ()
     measure: str = ""
     draws: int = 0
+    inside: int = 0
+    idle: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    left_out: int = 0
     leakage: Leakage | None = None
     baseline_check: BaselineCheck = field(default_factory=BaselineCheck)
 
@@ -125,20 +216,53 @@ def verify_circuit(
     Raises `InputError` where the model is no better than without any head, and as `verify removal`.
     """
     began = time.monotonic()
-    ablate, seed = config.removal.ablate[0], config.removal.seed
+    ablate, seed, model = config.removal.ablate[0], config.removal.seed, config.model.model
     apart = reference_number(ablate)
-    directions = read_test_directions(config.pairs, config.model.model, seed, apart)
-    leakage = check_leakage(config.heads, directions, config.allow_overlap)
+    directions: dict[str, PairFile] = {}
+    tasks: dict[str, TaskSides] = {}
+    set_aside: dict[str, Task] = {}
+    if config.tasks.task:
+        choice = replace(
+            config.tasks, chat=config.removal.chat, shots=config.pairs.shots,
+            limit=config.pairs.limit,
+        )  # fmt: skip
+        tasks = read_tasks(choice, model, seed)
+        for name, sides in tasks.items() if apart else ():
+            kept, drawn = drawn_apart(sides.test.examples, seed, sides.test.path)
+            set_aside[name] = replace(sides.test, examples=drawn)
+            tasks[name] = replace(sides, test=replace(sides.test, examples=kept))
+        check_task_leakage(config.heads, set_aside.values(), config.allow_overlap)
+        tested = [sides.test for sides in tasks.values()]
+        leakage = check_task_leakage(config.heads, tested, config.allow_overlap)
+    else:
+        directions = read_test_directions(config.pairs, model, seed, apart)
+        leakage = check_leakage(config.heads, directions, config.allow_overlap)
     lm = config.model.load_for(config.execution)
-    removal = resolved_chat(lm, config.removal)
+    if tasks:
+        removal = replace(config.removal, chat=resolved_tasks(lm, choice, model).chat)
+    else:
+        removal = resolved_chat(lm, config.removal)
     ranking, about = _ranking(lm, config)
     sizes = tuple(
         size
         for size in sizes_of(config.k, lm.geometry)
         if size.k <= len(ranking) or size.k == lm.geometry.total
     )
-    conditions = planned(ranking, sizes, lm.geometry, removal.draws, removal.controls, seed, ablate)
-    reference = translations(lm, directions, removal) if apart else Reference()
+    inside = 0 if config.inside is None else count_of(config.inside, lm.geometry.total)
+    if inside > min(len(ranking), lm.geometry.total - 1):
+        raise InputError(
+            f"--inside is {inside}, but {len(ranking)} of {lm.geometry.total} heads are ranked; a "
+            "circuit has fewer heads than the model"
+        )
+    conditions = planned(
+        ranking, sizes, lm.geometry, removal.draws, removal.controls, seed, ablate, inside
+    )
+    reference = Reference()
+    if apart and tasks:
+        pools = ((own, tasks[name].pool) for name, own in set_aside.items())
+        reference = from_tasks([row for own in pools for row in _rows(lm, *own, config)])
+    elif apart:
+        reference = translations(lm, directions, removal)
     settings = {
         "settings": replace(config, removal=removal),
         "ranking": list(map(str, ranking)),
@@ -148,16 +272,25 @@ def verify_circuit(
     }
 
     def compute(run: Run) -> CircuitResult:
-        works = check_translations(lm, directions, removal, run, config.baseline, progress)
-        replacements = reference.replacements(lm, removal)
-        measured = [each for each in conditions if each.of != CURVE]
-        name, statistic, arrays = measured_alone(
-            lm, directions, measured, removal, run, replacements, progress
-        )
+        measured, left_out = [each for each in conditions if each.of != CURVE], 0
+        wrong = tasks and all(sides.test.names_wrong for sides in tasks.values())
+        which = config.measure or ("difference" if wrong else "loss")
+        rules, shots = config.baseline, config.pairs.shots
+        if tasks:
+            works = check_tasks(lm, tasks, shots, seed, run, rules, progress)
+        else:
+            works = check_translations(lm, directions, removal, run, rules, progress)
+        more = run, reference.replacements(lm, removal), progress
+        if tasks:
+            arrays, left_out = _answered(lm, tasks, config, which, measured, *more)
+        else:
+            asked_of = replace(removal, measure=(which,))
+            *_, arrays = measured_alone(lm, directions, measured, asked_of, *more)
         parts = {
             part: [*own, *(None for _ in range(len(conditions) - len(measured)))]
             for part, own in arrays.items()
         }
+        name, statistic = MEASURED[which]
         evidence = circuit_evidence(conditions, sizes, parts, (name, statistic), seed)
         result = CircuitResult(
             baseline_works=works["baseline_works"],
@@ -169,18 +302,105 @@ def verify_circuit(
                 k=tuple(size.k for size in sizes),
                 measure=name,
                 draws=removal.draws,
+                inside=inside,
+                idle=tuple(
+                    each.of for each in dropped(evidence)
+                    if not ((fall := evidence.level(DROP, each)) and fall.low > 0)
+                ),
+                tasks=tuple(tasks),
+                left_out=left_out,
                 ablate=ablate,
                 reference_text=reference.facts,
                 leakage=leakage,
                 baseline_check=works["baseline_check"],
             ),
-        )
+        )  # fmt: skip
         return replace(result, verdict=verdict(evidence, CPR, curve_of(evidence)))
 
+    data = task_inputs(tasks) if tasks else pair_inputs(directions)
     return run_with_model(
-        lm, COMMAND, out, settings, pair_inputs(directions), compute, began, seed=seed,
+        lm, COMMAND, out, settings, data, compute, began, seed=seed,
         kind=CircuitResult, config=config,
     )  # fmt: skip
+
+
+def _rows(
+    lm: LanguageModel, task: Task, pool: Sequence[Example], config: VerifyCircuit
+) -> list[Answered]:
+    """Examples with their answers as tokens, instructed where they can be."""
+    question = asked(task, pool, config.pairs.shots, config.removal.seed)
+    return rows_of(lm, question, question.instructed is not None)
+
+
+def _answered(
+    lm: LanguageModel,
+    tasks: Mapping[str, TaskSides],
+    config: VerifyCircuit,
+    measure: str,
+    measured: Sequence[Condition],
+    run: Run,
+    *more: Any,
+) -> tuple[dict[str, list[NDArray[Any]]], int]:
+    """Numbers of every example under every condition, by task, and how many are left out."""
+    from headscope.lm.shared_losses import AnswerRow
+
+    if measure == "accuracy":
+        return {
+            name: _right(lm, own, measured, config, run, *more) for name, own in tasks.items()
+        }, 0
+    texts, left_out = {}, 0
+    for name, sides in tasks.items():
+        if measure == "difference":
+            task = corrupted(lm, sides.test, sides.pool, config.pairs.shots, config.removal.seed)
+            found, missing = contrasts(lm, task[0], "difference", task[1], alone=True)
+            left_out += sum(missing.values())
+            # Of each example the wrong answer's token and the right one's.
+            rows = [
+                AnswerRow((*own.clean.ids, token), np.array([len(own.clean.ids)]))
+                for own in found
+                for token in own.tokens or ()
+            ]
+        else:
+            rows = [
+                AnswerRow(row.ids, np.arange(row.start, len(row.ids)))
+                for row in _rows(lm, sides.test, sides.pool, config)
+            ]
+        texts[name] = rows, [np.zeros(len(row.places), np.intp) for row in rows]
+    losses = kept_losses(lm, texts, measured, config.removal.batch_tokens, run, *more)
+    arrays = {name: of_kinds(own, False)[..., :2] for name, own in losses.items()}
+    if measure == "difference":
+        weights = (1.0, 0.0)  # the weight is 1 of both
+        arrays = {name: own[:, ::2] - own[:, 1::2] * weights for name, own in arrays.items()}
+    return {name: [*own] for name, own in arrays.items()}, left_out
+
+
+def _right(
+    lm: LanguageModel,
+    sides: TaskSides,
+    measured: Sequence[Condition],
+    config: VerifyCircuit,
+    run: Run,
+    replacements: Replacements,
+    progress: Progress | None,
+) -> list[NDArray[Any]]:
+    """Which outputs are right under every condition, (examples, 2) with a weight of 1."""
+    from headscope.lm.generation import GenerateConfig
+    from headscope.lm.prompting import uses_chat, wrap_prompts
+
+    task, every = sides.test, range(len(sides.test.examples))
+    question = asked(task, sides.pool, config.pairs.shots, config.removal.seed)
+    prompts = wrap_prompts(lm, question.prompts(question.instructed is not None), task.chat)
+    keys = [f"{task.name} {each.key}" for each in measured]  # tasks share a run
+    gates = [pass_of(each, lm.geometry, every, replacements) for each in measured]
+    most = [config.removal.max_new_tokens or NEW_TOKENS for _ in every]
+    how = GenerateConfig(batch_tokens=config.removal.batch_tokens)
+    passes, plain = dict(zip(keys, gates, strict=True)), not uses_chat(lm, task.chat)
+    made = kept_texts(lm, prompts, most, passes, how, run, task.name, progress, plain)
+    answers = [(example.output, task.at_start) for example in task.examples]
+    return [
+        np.array([(right(made[key][at], *answer), 1.0) for at, answer in enumerate(answers)])
+        for key in keys
+    ]
 
 
 def _ranking(lm: LanguageModel, config: VerifyCircuit) -> tuple[tuple[Head, ...], dict[str, Any]]:
@@ -198,29 +418,38 @@ def curve_of(evidence: Evidence) -> Condition:
     return next(each for each in evidence.selected if each.of == CURVE)
 
 
+def dropped(evidence: Evidence) -> list[Condition]:
+    """The circuit that was looked into, without each of its heads."""
+    return [each for each in evidence.conditions if each.kind == DROPPED]
+
+
 def _show(result: CircuitResult, run: Path) -> Shown:
     evidence, details = result.evidence, result.details
     curve = curve_of(evidence)
     measure = evidence.statistics[details.measure]
     base, cpr, cmd = (evidence.level(name, each) for name, each in
                       ((details.measure, None), (CPR, curve), (CMD, curve)))  # fmt: skip
-    examples = count(base.examples if base else 0, "sentence")
+    unit = "example" if details.tasks else "sentence"
+    what = enumeration(details.tasks) or "translation"
+    examples = count(base.examples if base else 0, unit)
     random = evidence.draws(CPR, curve, next(iter(evidence.controls)))
     said = []
     if cpr is not None and cmd is not None:
         beside = f", {fixed(random.mean, 3)} for random rankings" if random.each else ""
         said = [f"CPR {fixed(cpr.value, 3)}{beside}; CMD {fixed(cmd.value, 3)}."]
+    if details.inside:
+        said.append(f"Idle, each alone: {len(details.idle)} of {details.inside} heads.")
     draws = len(random.each)
     return Shown(
         "The best heads alone",
-        "How much of translation is left when only the best heads of a ranking are kept?",
+        f"How much of {what} is left when only the best heads of a ranking are kept?",
         [sentence_of(result.verdict), *said],
         f"Intervals are over {examples}; {draws_words(draws)}." if draws else "",
         draws_remedy(draws) if draws else "",
         [*result.cautions, *leakage_caution(details.leakage)],
         [
             *model_facts(result.model_name, len(details.heads)),
-            ("sentences", str(base.examples if base else "")),
+            (f"{unit}s", str(base.examples if base else "")),
             *ablation_facts(details),
         ],
         [
@@ -228,7 +457,12 @@ def _show(result: CircuitResult, run: Path) -> Shown:
                 f"The first {min(LISTED, len(details.heads))} heads of the ranking",
                 {SELECTED: named_places(details.heads[:LISTED])},
             )]),
-            tables(evidence, [CPR, CMD, FAITHFULNESS, details.measure], curve, "sentences"),
+            Section("Values and tests", [
+                _areas(evidence, curve),
+                levels_table(evidence, [details.measure], "Under every condition"),
+                table_of_tests(evidence, [FAITHFULNESS], f"{unit}s"),
+            ]),
+            *([_inside(evidence, details)] if details.inside else []),
             method_section(
                 "Faithfulness is (m(C) \u2212 m(0)) / (m(M) \u2212 m(0)): m, the "
                 f"{measure.words}, with the heads C kept, none, and all. CPR is its area over the "
@@ -240,6 +474,62 @@ def _show(result: CircuitResult, run: Path) -> Shown:
         ],
         _figure(evidence, details),
     )  # fmt: skip
+
+
+def _areas(evidence: Evidence, curve: Condition) -> Table:
+    """Both areas of the ranking, beside each kind of random rankings."""
+    tests = {name: evidence.against(name, curve) for name in (CPR, CMD)}
+    return table_of(
+        "Areas of the ranking beside random ones",
+        [
+            (f"{name.upper()} \u2212 {kind}", (name, kind, test))
+            for name, own in tests.items()
+            for kind, test in own.items()
+        ],
+        {
+            "ranking": lambda row: evidence.statistics[row[0]].cell(evidence.level(row[0], curve)),
+            "random": lambda row: Cell.of(evidence.draws(row[0], curve, row[1])),
+            "difference": lambda row: evidence.statistics[row[0]].gap(row[2].difference),
+            "p over draws": lambda row: p_cell(row[2].p_draws),
+            "draws": lambda row: row[2].draws,
+        },
+    )
+
+
+def _inside(evidence: Evidence, details: CircuitDetails) -> Section:
+    """What each head of a circuit adds, and what circuit and model do without parts of it."""
+
+    def cell(name: str, condition: Condition) -> Cell:
+        return evidence.statistics[name].cell(evidence.level(name, condition))
+
+    parts = [each for each in evidence.conditions if each.kind == PART]
+    rest = {each.draw: each for each in evidence.conditions if each.kind == REST}
+    return Section(
+        f"The circuit of {details.inside} heads",
+        [
+            table_of(
+                "Without one of its heads",
+                [(each.of, each) for each in dropped(evidence)],
+                {
+                    "fall of faithfulness": lambda each: cell(DROP, each),
+                    "": lambda each: "idle" if each.of in details.idle else "",
+                },
+                "Idle: the interval of the fall does not lie above 0; not corrected for their "
+                "number",
+            ),
+            table_of(
+                "Without a part of its heads",
+                [(f"{rest[each.draw].k} of {details.inside}", each) for each in parts],
+                {
+                    "circuit": lambda each: cell(FAITHFULNESS, each),
+                    "model": lambda each: cell(FAITHFULNESS, rest[each.draw]),
+                    "model minus circuit": lambda each: cell(INCOMPLETE, each),
+                },
+                "Faithfulness; complete if circuit and model do the same without any part. "
+                "Random parts hold each head with probability 1/2",
+            ),
+        ],
+    )
 
 
 def _figure(evidence: Evidence, details: CircuitDetails) -> Lines | None:

@@ -26,6 +26,7 @@ from headscope.verify.translation.conditions import Translating
 if TYPE_CHECKING:
     from headscope.data.pairs import PairFile
     from headscope.lm import LanguageModel
+    from headscope.lm.prompting import Answered
     from headscope.lm.replacement import Replacement
 
 #: Examples of each direction or language that are set aside, and documents read of a file of them.
@@ -48,13 +49,15 @@ class Reference:
     """Texts, and in words where they come from; no texts where removed heads give zeros.
 
     `answers` are the characters at which the answer of each text begins; None: the texts are
-    documents. `special`: whether the tokenizer adds its special tokens to answered texts.
+    documents. `special`: whether the tokenizer adds its special tokens to answered texts. `rows`
+    are texts with answers as tokens already.
     """
 
     source: str = ""
     texts: tuple[str, ...] = ()
     answers: tuple[int, ...] | None = None
     special: bool = True
+    rows: tuple[Answered, ...] = ()
 
     @property
     def digest(self) -> str | None:
@@ -90,12 +93,12 @@ class Reference:
         from headscope.lm.prompting import encode_answer
 
         longest = lm.context_length
-        if self.answers is None:
+        if self.answers is None and not self.rows:
             rows = [lm.encode(text, most=LONGEST, closed=True) for text in self.texts]
             return replacement_of(kind, lm, rows, None, batch_tokens, seed)
-        answered = [
+        answered = self.rows or [
             encode_answer(lm, text, start, self.special)
-            for text, start in zip(self.texts, self.answers, strict=True)
+            for text, start in zip(self.texts, self.answers or (), strict=True)
         ]
         most = max((len(row.ids) for row in answered), default=0)
         if most > longest:
@@ -177,6 +180,12 @@ def translations(
         tuple(row.target_start for row in full),
         all(row.special for row in full),
     )
+
+
+def from_tasks(rows: Sequence[Answered]) -> Reference:
+    """Prompts and answers of examples that tasks have set aside."""
+    texts = tuple(f"{row.start} {' '.join(map(str, row.ids))}" for row in rows)
+    return Reference("prompts and answers set aside from the tasks", texts, rows=tuple(rows))
 
 
 def documents(

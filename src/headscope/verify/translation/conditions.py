@@ -368,13 +368,27 @@ def reference_losses(
     Conditions that are read together are kept in `run` together, and a run that was stopped goes on
     there. Conditions with the same gate are read once. `replacements` are those of each kind.
     """
+    texts = {
+        name: answer_rows(lm, pairs, alignments[name], config) for name, pairs in directions.items()
+    }
+    return kept_losses(lm, texts, planned, config.batch_tokens, run, replacements, progress)
+
+
+def kept_losses(
+    lm: LanguageModel,
+    texts: Mapping[str, tuple[Sequence[AnswerRow], Sequence[NDArray[np.intp]]]],
+    planned: Sequence[Condition],
+    batch_tokens: int,
+    run: Run,
+    replacements: Replacements = ZERO,
+    progress: Progress | None = None,
+) -> dict[str, ReferenceLosses]:
+    """The losses of rows under every condition, by part, as `reference_losses` keeps them; each
+    part has rows, and the kinds of the tokens of each."""
     from headscope.lm.shared_losses import answer_losses, together
 
     passes = {
         condition.key: pass_of(condition, lm.geometry, (), replacements) for condition in planned
-    }
-    texts = {
-        name: answer_rows(lm, pairs, alignments[name], config) for name, pairs in directions.items()
     }
 
     def put(keys: Iterable[str]) -> tuple[list[Gate], list[Replacement | None]]:
@@ -391,7 +405,7 @@ def reference_losses(
             asked = [unit for unit in units if unit in mine and units[unit][0] == name]
             wanted = {key for unit in asked for key in units[unit][1]}
             own = [key for key in passes if key in wanted]
-            made = answer_losses(lm, rows, *put(own), config.batch_tokens)
+            made = answer_losses(lm, rows, *put(own), batch_tokens)
             for unit in asked:
                 some = islice(made, len(units[unit][1]))
                 yield unit, {own[at]: by_kind(kinds, losses) for at, losses in some}
