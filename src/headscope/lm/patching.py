@@ -163,7 +163,7 @@ def moved_outputs(
 
 def between_inputs(
     lm: LanguageModel, other: torch.Tensor, share: float
-) -> contextlib.AbstractContextManager[Any]:
+) -> contextlib.AbstractContextManager[None]:
     """Move the input embeddings of passes inside by a share towards those of other tokens (B, T);
     what a model looks up elsewhere by its tokens stays."""
     inside = False
@@ -178,4 +178,4 @@ def between_inputs(
         finally:
             inside = False
 
-    return inner_model(lm.model).get_input_embeddings().register_forward_hook(mix)
+    return hooked([inner_model(lm.model).get_input_embeddings().register_forward_hook(mix)])
