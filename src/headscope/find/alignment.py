@@ -8,7 +8,7 @@ memory as it has tokens, not as their square.
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.answers import answer_span
-from headscope.data.align import Alignment, AlignWords, align_file
+from headscope.data.align import Alignment, AlignWords, Linker, align_file
 from headscope.data.pairs import Links, PairFile, SentencePair
 from headscope.data.prompts import Prompt, translation_prompts
 from headscope.data.words import Word, belonging, within
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from headscope.find.translation_config import TranslationScore
     from headscope.lm import LanguageModel
 
+LinkerMaker = Callable[[], Linker]
 #: Pairs of two kinds of things by their numbers, such as tokens and words.
 Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
 #: Pairs of target token and key as single numbers, see `hits_at`; each once, ascending.
@@ -200,16 +201,20 @@ class Given:
 
 
 def given_texts(
-    lm: LanguageModel, pairs: PairFile, config: TranslationScore, part: RunPart
+    lm: LanguageModel,
+    pairs: PairFile,
+    config: TranslationScore,
+    part: RunPart,
+    linker: LinkerMaker | None = None,
 ) -> tuple[list[Given], Alignment]:
     """Prompt and reference translation of every pair as one string, with its word links."""
-    alignment = _alignment(lm, part, pairs, config, pairs.pairs)
+    alignment = _alignment(lm, part, pairs, config, pairs.pairs, linker)
     fulls = [
         prompt.with_target(pair.target)
         for prompt, pair in zip(prompts_of(lm, pairs, config), pairs.pairs, strict=True)
     ]
     texts = [lm.encoded(full.text, full.special) for full in fulls]
-    _check_lengths(texts, lm.context_length, pairs)
+    check_lengths(texts, lm.context_length, pairs)
     given = []
     for pair, text, full, words in zip(pairs.pairs, texts, fulls, _words(alignment), strict=True):
         row = np.flatnonzero(within(text.spans, *full.target_span))
@@ -225,14 +230,15 @@ def decoded(
     config: TranslationScore,
     part: RunPart,
     progress: Steps | None = None,
+    linker: LinkerMaker | None = None,
 ) -> tuple[list[Sentence], list[Captured], Alignment]:
     """Every pair with its words and links, its peaks, and how its words were aligned.
 
     Of reference translations, one forward pass a batch; or of the model's greedy outputs, captured
-    while they are generated and then aligned.
+    while they are generated and then aligned. `linker` makes what the aligner `heads` asks.
     """
     if config.decode == "reference":
-        given, alignment = given_texts(lm, pairs, config, part)
+        given, alignment = given_texts(lm, pairs, config, part, linker)
         scope = [text.source for text in given] if config.scope == "source" else None
         ids, rows = [text.ids for text in given], [text.rows for text in given]
         captured = capture_reference(lm, ids, rows, scope, config, part, progress)
@@ -240,7 +246,7 @@ def decoded(
     prompts = prompts_of(lm, pairs, config)
     texts = [lm.encoded(prompt.text, prompt.special) for prompt in prompts]
     # At least one token must fit behind the prompt.
-    _check_lengths(texts, lm.context_length - 1, pairs)
+    check_lengths(texts, lm.context_length - 1, pairs)
     keys = [
         within(text.spans, *prompt.source_span) for text, prompt in zip(texts, prompts, strict=True)
     ]
@@ -257,7 +263,7 @@ def decoded(
         SentencePair(pair.id, pair.source, text, None, pair.line)
         for pair, (_, text) in zip(pairs.pairs, own, strict=True)
     ]
-    alignment = _alignment(lm, part, pairs, config, spoken)
+    alignment = _alignment(lm, part, pairs, config, spoken, linker)
     sentences = []
     for index, words in enumerate(_words(alignment)):
         _, spans = outputs[index]
@@ -276,7 +282,8 @@ def prompts_of(lm: LanguageModel, pairs: PairFile, config: TranslationScore) -> 
     return translation_prompts(pairs, config.template, writer, lm.tokenizer.bos_token or "")
 
 
-def _check_lengths(texts: Sequence[Encoded], most: int, pairs: PairFile) -> None:
+def check_lengths(texts: Sequence[Encoded], most: int, pairs: PairFile) -> None:
+    """InputError, naming its place, for a pair of more tokens."""
     for number, text in enumerate(texts):
         if len(text.ids) > most:
             raise pairs.too_long(number, len(text.ids), most)
@@ -288,6 +295,7 @@ def _alignment(
     pairs: PairFile,
     config: TranslationScore,
     outputs: Sequence[SentencePair],
+    linker: LinkerMaker | None,
 ) -> Alignment:
     """The word links, computed once a run: statistical aligners have no seed.
 
@@ -303,7 +311,8 @@ def _alignment(
         extra = [pair.unlinked for pair in pairs.pairs]
     spoken = [pair for pair in outputs if pair.target.strip()]
     tokens = partial(_tokens, lm) if aligner == "llm" else None
-    options = AlignWords(aligner=aligner, llm=config.llm, tokens=tokens)
+    asked = linker() if linker is not None and aligner == "heads" else None
+    options = AlignWords(aligner=aligner, llm=config.llm, tokens=tokens, linker=asked)
     alignment = align_file(pairs, options, spoken, extra)
     alignment = _with_silent(alignment, outputs)
     part.keep_record("alignment", alignment.as_dict())

@@ -11,18 +11,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.data.align import Alignment
+from headscope.data.align import Alignment, AlignWords, align_file, linked_pairs
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
 from headscope.find.scoring import RunPart, rate, scored
-from headscope.find.translation_config import TranslationScore, check_aligner
-from headscope.heads import HeadScores
+from headscope.find.translation_config import HeadLinks, TranslationScore, check_aligner
+from headscope.heads import HeadScores, HeadSet, resolve_heads
+from headscope.options import QueryName
 from headscope.progress import Steps
+
+#: Heads that link words are found on so many pairs of a file at most.
+LINKED = 100
 
 if TYPE_CHECKING:
     from headscope.find.alignment import Counts
@@ -53,12 +58,20 @@ def translation_score(
     from headscope.find.alignment import count_hits, decoded, similar_sentences
     from headscope.find.best_sentences import keep_sentences
     from headscope.find.capture import keep_peaks
+    from headscope.find.head_links import HeadLinker
 
     if not pairs.pairs:
         raise InputError(f"{pairs.path} holds no sentence pairs")
     check_aligner(pairs, config)
     part = RunPart(run, f"{pairs.source_language}-{pairs.target_language}")
-    sentences, captured, alignment = decoded(lm, pairs, config, part, progress)
+    sentences, captured, alignment = decoded(
+        lm,
+        pairs,
+        config,
+        part,
+        progress,
+        lambda: HeadLinker(lm, pairs, with_heads(lm, [pairs], config)),
+    )
     drawn = similar_sentences([s.lengths for s in sentences], config.chance_draws, config.seed)
     counts = [
         count_hits(
@@ -101,6 +114,52 @@ def translation_score(
         keep_peaks(part, captured, scores, config.seed)
     keep_sentences(part, pairs.pairs, sentences, captured, alignment, scores, config.skip_identical)
     return scores
+
+
+def with_heads(
+    lm: LanguageModel, files: Sequence[PairFile], config: TranslationScore
+) -> TranslationScore:
+    """The configuration with the heads and rows that `config.head_links` leaves open, both chosen
+    by the links that eflomal finds in the pairs: no hand-made link and no other model is asked.
+
+    Heads are those with the highest translation scores among the source's tokens, minus chance, in
+    the mean over files and, where pairs are read both ways, directions; rows those under which they
+    score higher. InputError for heads that the model lacks.
+    """
+    from headscope.find.head_links import turned
+
+    how = config.head_links or HeadLinks()
+    given = how.heads and resolve_heads(how.heads, None, lm.geometry, default=how.k)
+    if not given or how.rows is None:
+        parts = list[PairFile]()
+        for file in files:
+            plain = replace(file, pairs=tuple(pair.unlinked for pair in file.pairs[:LINKED]))
+            linked = linked_pairs(plain.pairs, align_file(plain, AlignWords("eflomal")))
+            parts.append(replace(plain, pairs=linked))
+            parts += [turned(parts[-1])] * (how.prompts != "one")
+        best = dict[QueryName, tuple[float, HeadSet]]()
+        for rows in (how.rows,) if how.rows else get_args(QueryName)[::-1]:
+            score = replace(
+                config, decode="reference", scope="source", query=rows, aligner="links",
+                head_links=None, llm=None, average="macro", skip_identical=False, keep_peaks=True,
+            )  # fmt: skip
+            made = {str(at): translation_score(lm, part, score) for at, part in enumerate(parts)}
+            above = HeadScores.mean(made).above_chance()
+            heads = given or above.top(how.k)
+            best[rows] = fmean(above[head] for head in heads), heads
+        how = replace(how, rows=max(best, key=lambda rows: best[rows][0]))
+        given = best[how.rows][1]
+    return replace(config, head_links=replace(how, heads=",".join(map(str, given))))
+
+
+def with_named_heads(lm: LanguageModel, config: TranslationScore) -> TranslationScore:
+    """The configuration with the heads that link words by their names instead of their place, as
+    its signature has to say."""
+    how = config.head_links
+    if config.aligner != "heads" or how is None or how.heads is None:
+        return config
+    heads = resolve_heads(how.heads, None, lm.geometry, default=how.k)
+    return replace(config, head_links=replace(how, heads=",".join(map(str, heads))))
 
 
 def _statistics(counts: Sequence[Counts]) -> dict[str, NDArray[Any]]:

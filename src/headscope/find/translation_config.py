@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from headscope import options
 from headscope.data import align
@@ -14,7 +14,7 @@ from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.errors import InputError
 from headscope.find.scoring import Resampled
-from headscope.settings import GIVEN, UNSIGNED, MadeBy
+from headscope.settings import GIVEN, UNSIGNED, MadeBy, Nested, Option, Settings
 
 
 def llm_aligner(
@@ -33,6 +33,71 @@ def llm_aligner(
 
 
 @dataclass(frozen=True)
+class HeadLinks(Settings):
+    """How the attention of heads links words (see `headscope.find.head_links`).
+
+    The defaults were chosen on the development sets of XL-WA (`bench/head_links.py`).
+    """
+
+    heads: Annotated[
+        str | None,
+        replace(
+            options.HEADS,
+            help="Heads of --aligner heads: a run, a saved set, a file, or a list: 5.3,7.11; "
+            "without it the best by eflomal's links of the same pairs.",
+            flag="--align-heads",
+            metavar="HEADS",
+        ),
+    ] = None
+    k: Annotated[
+        options.Amount,
+        Option(
+            "How many of the best, where these are scores.",
+            flag="--align-k",
+            metavar="K",
+            typed=str,
+        ),
+    ] = 3
+    rows: Annotated[
+        options.QueryName | None,
+        Option(
+            "A word's attention is that of its own tokens (read), or of those that predict them; "
+            "without it as suits the heads better, by eflomal's links.",
+            flag="--align-rows",
+        ),
+    ] = None
+    weights: Annotated[
+        Literal["mass", "peak"],
+        Option(
+            "What heads weigh words by: softmax weights on the source, or where the largest is.",
+            flag="--align-weights",
+        ),
+    ] = "mass"
+    prompts: Annotated[
+        Literal["multiplied", "apart", "one"],
+        Option(
+            "The model reads a pair both ways, whose attention is multiplied or links one "
+            "direction each (apart), or from source to target alone (one).",
+            flag="--align-prompts",
+        ),
+    ] = "multiplied"
+    join: Annotated[
+        Literal["intersection", "union", "grow-diag", "grow-diag-final-and"],
+        Option("How links of target words and of source words are joined.", flag="--align-join"),
+    ] = "intersection"
+
+
+def _given(**values: Any) -> HeadLinks | None:
+    """None for the defaults, so that runs of other aligners keep their signatures."""
+    made = HeadLinks(**values)
+    return None if made == HeadLinks() else made
+
+
+#: How settings that have an aligner hold `HeadLinks`.
+HEAD_LINKS = Nested(make=_given)
+
+
+@dataclass(frozen=True)
 class TranslationScore(Resampled):
     """How to score.
 
@@ -42,7 +107,9 @@ class TranslationScore(Resampled):
         scope: "all" keys a query can see, or the "source" tokens only.
         query: "predict", the row that predicts the target token (the paper), or "read", its own.
         average: "macro", the mean of sentence scores (the paper), or "micro", over all tokens.
-        aligner: "links", "eflomal" or "llm"; None: the data's links if it has them, else eflomal.
+        aligner: "links", "eflomal", "llm" or "heads"; None: the data's links if it has them, else
+            eflomal.
+        head_links: how "heads" links words; None: as by default.
         chat: whether prompts go through the chat template; None: where the tokenizer has one.
         answer_only: score the answer in an output of "greedy" alone, not what stands around it.
         skip_identical: leave out target tokens whose aligned word has the same surface form.
@@ -59,6 +126,7 @@ class TranslationScore(Resampled):
     skip_identical: options.SkipIdentical = False
     aligner: options.Aligner = None
     llm: Annotated[LlmAligner | None, MadeBy(llm_aligner)] = None
+    head_links: Annotated[HeadLinks | None, HEAD_LINKS] = field(default=None, metadata=GIVEN)
     template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
         DEFAULT_TEMPLATE, Template
     )
@@ -74,6 +142,13 @@ class TranslationScore(Resampled):
         super().__post_init__()
         if self.chance_draws < 0:
             raise InputError("chance_draws must be 0 or more")
+        check_head_links(self.aligner, self.head_links)
+
+
+def check_head_links(aligner: str | None, how: HeadLinks | None) -> None:
+    """`InputError` for settings of an aligner that is not asked."""
+    if how is not None and aligner != "heads":
+        raise InputError("--align-heads and its kin are for --aligner heads; add it")
 
 
 def check_aligner(pairs: PairFile, config: TranslationScore) -> None:
