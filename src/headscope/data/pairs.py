@@ -381,8 +381,9 @@ def _read_table(source: PairSource) -> tuple[list[SentencePair], str]:
     pairs = []
     for row in rows:
         sure, possible = row[links] or (None, frozenset())
-        about = (row[UNITS], row[ALIGNER], possible) if linked else ()
-        pair = SentencePair(str(row.line), row[first], row[second], sure, row.line, *about)
+        pair = SentencePair(str(row.line), row[first], row[second], sure, row.line)
+        if linked:
+            pair = replace(pair, units=row[UNITS], aligner=row[ALIGNER], possible=possible)
         with naming(row.place):
             pair.check_links()
         pairs.append(pair)

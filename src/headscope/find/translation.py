@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,34 +122,48 @@ def with_heads(
     """The configuration with the heads and rows that `config.head_links` leaves open, both chosen
     by the links that eflomal finds in the pairs: no hand-made link and no other model is asked.
 
-    Heads are those with the highest translation scores among the source's tokens, minus chance, in
-    the mean over files and, where pairs are read both ways, directions; rows those under which they
-    score higher. InputError for heads that the model lacks.
+    Heads are those with the highest `linking_scores` over files and, where pairs are read both
+    ways, directions; rows those under which they score higher. InputError for heads that the model
+    lacks.
     """
-    from headscope.find.head_links import turned
-
     how = config.head_links or HeadLinks()
     given = how.heads and resolve_heads(how.heads, None, lm.geometry, default=how.k)
     if not given or how.rows is None:
-        parts = list[PairFile]()
-        for file in files:
-            plain = replace(file, pairs=tuple(pair.unlinked for pair in file.pairs[:LINKED]))
-            linked = linked_pairs(plain.pairs, align_file(plain, AlignWords("eflomal")))
-            parts.append(replace(plain, pairs=linked))
-            parts += [turned(parts[-1])] * (how.prompts != "one")
+        parts = linked_parts(files, both=how.prompts != "one")
         best = dict[QueryName, tuple[float, HeadSet]]()
-        for rows in (how.rows,) if how.rows else get_args(QueryName)[::-1]:
-            score = replace(
-                config, decode="reference", scope="source", query=rows, aligner="links",
-                head_links=None, llm=None, average="macro", skip_identical=False, keep_peaks=True,
-            )  # fmt: skip
-            made = {str(at): translation_score(lm, part, score) for at, part in enumerate(parts)}
-            above = HeadScores.mean(made).above_chance()
-            heads = given or above.top(how.k)
-            best[rows] = fmean(above[head] for head in heads), heads
-        how = replace(how, rows=max(best, key=lambda rows: best[rows][0]))
-        given = best[how.rows][1]
+        tried: tuple[QueryName, ...] = (how.rows,) if how.rows else ("read", "predict")
+        for rows in tried:
+            scores = linking_scores(lm, parts, config, rows)
+            heads = given or scores.top(how.k)
+            best[rows] = fmean(scores[head] for head in heads), heads
+        rows = max(best, key=lambda rows: best[rows][0])
+        how, given = replace(how, rows=rows), best[rows][1]
     return replace(config, head_links=replace(how, heads=",".join(map(str, given))))
+
+
+def linked_parts(files: Sequence[PairFile], both: bool = True) -> list[PairFile]:
+    """At most `LINKED` pairs of every file with the links that eflomal finds in all of it, and
+    where `both`, turned round."""
+    from headscope.find.head_links import turned
+
+    parts = list[PairFile]()
+    for file in files:
+        fitted = align_file(file, AlignWords("eflomal"))
+        parts.append(replace(file, pairs=linked_pairs(file.pairs, fitted)[:LINKED]))
+        parts += [turned(parts[-1])] * both
+    return parts
+
+
+def linking_scores(
+    lm: LanguageModel, parts: Sequence[PairFile], config: TranslationScore, rows: QueryName
+) -> HeadScores:
+    """Translation scores among the source's tokens minus chance, in the mean over parts."""
+    score = replace(
+        config, decode="reference", scope="source", query=rows, aligner="links", head_links=None,
+        llm=None, average="macro", skip_identical=False, keep_peaks=True,
+    )  # fmt: skip
+    made = {str(at): translation_score(lm, part, score) for at, part in enumerate(parts)}
+    return HeadScores.mean(made).above_chance()
 
 
 def with_named_heads(lm: LanguageModel, config: TranslationScore) -> TranslationScore:

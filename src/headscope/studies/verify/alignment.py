@@ -277,8 +277,8 @@ def _figure(evidence: Evidence, main: Condition) -> Forest:
         level = evidence.level(F1, main, part)
         change = None if level is None else level.change
         if change is not None:
-            gap = Gap(BESIDE, *(100 * end for end in (change.value, change.low, change.high)))
-            drawn_rows.append((name, (gap, *beside.get(name, ()))))
+            value, low, high = (100 * end for end in (change.value, change.low, change.high))
+            drawn_rows.append((name, (Gap(BESIDE, value, low, high), *beside.get(name, ()))))
     return Forest(
         title, tuple(drawn_rows), "Difference in pp", ("selected worse", "selected better"), 1
     )

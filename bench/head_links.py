@@ -1,0 +1,120 @@
+"""Which heads and rules link words best, on hand-made links of development sets, as JSON.
+
+    python bench/head_links.py --model gemma3.gguf --shots 3 --out head-links-gemma3.json \\
+        en-es.dev.tsv en-ru.dev.tsv en-nl.dev.tsv
+
+Files are TSV without a header: source words, target words, links in the Pharaoh format; their names
+begin with their languages. Heads are ranked by the links that eflomal finds in the same file, and
+hand-made links only judge. The output holds what is done, so that a second call goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from statistics import fmean
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+
+from headscope.data.align import AlignWords, align_file
+from headscope.data.pairs import PairFile, PairSource, read_pairs
+from headscope.data.split import with_shots
+from headscope.find.head_links import HeadLinker, links_of
+from headscope.find.translation import linked_parts, linking_scores
+from headscope.find.translation_config import HeadLinks, TranslationScore
+from headscope.lm import LanguageModel, load
+from headscope.verify.links import counted, f1
+
+NUMBERS = (1, 2, 3, 5, 10, 20)
+
+
+def read(path: str, shots: int, limit: int) -> PairFile:
+    """The pairs of a file, some of them as shots, at most so many."""
+    source = PairSource(
+        path, "-".join(Path(path).name.split(".")[0].split("-")[:2]), source_column="0",
+        target_column="1", links_column="2",
+    )  # fmt: skip
+    pairs = read_pairs(source)
+    pairs = with_shots(pairs, shots) if shots else pairs
+    return replace(pairs, pairs=pairs.pairs[:limit])
+
+
+def scored(links: Any, pairs: PairFile) -> float:
+    """F1 of the links of all pairs."""
+    rows = zip(links, pairs.pairs, strict=True)
+    counts = [counted(own, pair.links or frozenset(), frozenset()) for own, pair in rows]
+    assert f1.score is not None
+    return round(float(f1.score(np.sum(counts, axis=0))), 4)
+
+
+def measured(lm: LanguageModel, pairs: PairFile) -> dict[str, Any]:
+    """F1 of eflomal, and of heads under every rule."""
+    began = time.monotonic()
+    beside = align_file(pairs, AlignWords("eflomal"))
+    parts = linked_parts([pairs])
+    words = list(zip(beside.source_words, beside.target_words, strict=True))
+    choices = get_type_hints(HeadLinks, include_extras=True)
+    prompts, joins, weights = (get_args(choices[name].__origin__) for name in
+                               ("prompts", "join", "weights"))  # fmt: skip
+    heads, found = {}, {}
+    for rows in ("read", "predict"):
+        config = TranslationScore(aligner="heads", batch_tokens=1024)
+        best = [*linking_scores(lm, parts, config, rows).top(max(NUMBERS))]
+        heads[rows] = list(map(str, best))
+        for weighed in weights:
+            how = HeadLinks(heads="0.0", rows=rows, weights=weighed, prompts="apart")
+            linker = HeadLinker(lm, pairs, replace(config, head_links=how))
+            reader, read_ = linker.reader(pairs.pairs, words), {}
+            for some in lm.buckets(reader.lengths, 1024):
+                read_.update(zip(some, reader.attention(some, best), strict=True))
+            for k, prompt, join in product(NUMBERS, prompts, joins):
+                rule = replace(how, prompts=prompt, join=join)
+                links = []
+                for at in range(len(pairs.pairs)):
+                    first, second = read_[at]
+                    assert second is not None
+                    back = None if prompt == "one" else second[:k]
+                    links.append(links_of(first[:k], back, rule))
+                found[f"{rows} {weighed} {prompt} {join} {k}"] = scored(links, pairs)
+    return {
+        "pairs": len(pairs.pairs),
+        "eflomal": scored(beside.links, pairs),
+        "heads": heads,
+        "f1": found,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def main() -> None:
+    """Measures every file that is not in the output yet, and names the best rules."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("gold", nargs="+", help="TSV of source, target, links")
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--dtype", default="auto")
+    parser.add_argument("--shots", type=int, default=0)
+    parser.add_argument("--limit", type=int, default=60)
+    parser.add_argument("--out", type=Path, required=True)
+    given = parser.parse_args()
+    result: dict[str, Any] = {"model": Path(given.model).name, "dtype": given.dtype,
+                              "shots": given.shots, "files": {}}  # fmt: skip
+    if given.out.exists():
+        result = json.loads(given.out.read_text("utf-8"))
+    lm = load(given.model, dtype=given.dtype)
+    for path in given.gold:
+        if Path(path).name not in result["files"]:
+            pairs = read(path, given.shots, given.limit)
+            result["files"][Path(path).name] = measured(lm, pairs)
+        files = list(result["files"].values())
+        means = {rule: fmean(own["f1"][rule] for own in files) for rule in files[0]["f1"]}
+        best = sorted(means.items(), key=lambda each: -each[1])[:20]
+        result["best"] = {rule: round(mean, 4) for rule, mean in best}
+        given.out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()
