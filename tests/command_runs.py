@@ -139,6 +139,8 @@ def pocket_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
     removal = folder / "verify-removal"
     yield made("verify failures", removal)
     yield made("verify circuit", *pair, "--heads", scores, *few, "--limit", 4)
+    yield made("verify alignment", *pair, "--align-heads", "5.3,5.1", "--align-rows", "predict",
+               *few, "--limit", 4)  # fmt: skip
     write_tasks(folder / "tasks", "test", 4)
     yield made("verify tasks", "--task", folder / "tasks" / "pocket_capitals.yaml", "--task",
                folder / "tasks" / "pocket_repeat_generated.yaml", *heads,

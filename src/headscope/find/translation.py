@@ -22,7 +22,7 @@ from headscope.data.pairs import PairFile
 from headscope.errors import InputError
 from headscope.find.scoring import RunPart, rate, scored
 from headscope.find.translation_config import HeadLinks, TranslationScore, check_aligner
-from headscope.heads import HeadScores, HeadSet, resolve_heads
+from headscope.heads import HeadScores, HeadSet, count_of, resolve_heads
 from headscope.options import QueryName
 from headscope.progress import Steps
 
@@ -168,9 +168,12 @@ def linking_scores(
 
 def with_named_heads(lm: LanguageModel, config: TranslationScore) -> TranslationScore:
     """The configuration with the heads that link words by their names instead of their place, as
-    its signature has to say."""
+    its signature has to say. InputError for heads, or a number of them, that the model lacks."""
     how = config.head_links
-    if config.aligner != "heads" or how is None or how.heads is None:
+    if config.aligner != "heads" or how is None:
+        return config
+    count_of(how.k, lm.geometry.total)
+    if how.heads is None:
         return config
     heads = resolve_heads(how.heads, None, lm.geometry, default=how.k)
     return replace(config, head_links=replace(how, heads=",".join(map(str, heads))))

@@ -50,13 +50,7 @@ class HeadLinks(Settings):
         ),
     ] = None
     k: Annotated[
-        options.Amount,
-        Option(
-            "How many of the best, where these are scores.",
-            flag="--align-k",
-            metavar="K",
-            typed=str,
-        ),
+        int, Option("How many of the best, where these are scores.", flag="--align-k", min=1)
     ] = 3
     rows: Annotated[
         options.QueryName | None,
