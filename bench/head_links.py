@@ -48,8 +48,7 @@ def scored(links: Any, pairs: PairFile) -> float:
     """F1 of the links of all pairs."""
     rows = zip(links, pairs.pairs, strict=True)
     counts = [counted(own, pair.links or frozenset(), frozenset()) for own, pair in rows]
-    assert f1.score is not None
-    return round(float(f1.score(np.sum(counts, axis=0))), 4)
+    return round(float(f1(np.sum(counts, axis=0))), 4)
 
 
 def measured(lm: LanguageModel, pairs: PairFile) -> dict[str, Any]:
@@ -69,17 +68,15 @@ def measured(lm: LanguageModel, pairs: PairFile) -> dict[str, Any]:
         for weighed in weights:
             how = HeadLinks(heads="0.0", rows=rows, weights=weighed, prompts="apart")
             linker = HeadLinker(lm, pairs, replace(config, head_links=how))
-            reader, read_ = linker.reader(pairs.pairs, words), {}
-            for some in lm.buckets(reader.lengths, 1024):
-                read_.update(zip(some, reader.attention(some, best), strict=True))
+            every = range(len(pairs.pairs))
+            read_ = {at: both for at, *both in linker.attention(words, best, every)}
             for k, prompt, join in product(NUMBERS, prompts, joins):
                 rule = replace(how, prompts=prompt, join=join)
                 links = []
                 for at in range(len(pairs.pairs)):
                     first, second = read_[at]
-                    assert second is not None
-                    back = None if prompt == "one" else second[:k]
-                    links.append(links_of(first[:k], back, rule))
+                    back = first if prompt == "one" else second
+                    links.append(links_of(first[:k], back[:k], rule))
                 found[f"{rows} {weighed} {prompt} {join} {k}"] = scored(links, pairs)
     return {
         "pairs": len(pairs.pairs),

@@ -21,9 +21,9 @@ from headscope.data.pairs import PairFile, PairSource, SentencePair, read_pairs,
 from headscope.data.prompts import DEFAULT_TEMPLATE, translation_prompts
 from headscope.errors import InputError
 from headscope.evidence.rows import SELECTED
-from headscope.find.head_links import HeadLinker, links_of, turned
+from headscope.find.head_links import HeadLinker, Reader, links_of, turned
 from headscope.find.translation import with_heads
-from headscope.find.translation_config import HeadLinks, TranslationScore
+from headscope.find.translation_config import HeadLinks, TranslationScore, by_heads
 from headscope.lm import LanguageModel
 from headscope.lm.attention.maps import attention_of
 from headscope.pocket.sample import sample_pairs
@@ -84,27 +84,22 @@ def test_attention_between_words_is_that_of_whole_maps(name: str, rows: str, wei
     lm = lm_helpers.wrapped(name)
     pairs = find_helpers.pairs(n=5)
     linker = HeadLinker(lm, pairs, settings(heads="0.1", rows=rows, weights=weights))
-    reader = linker.reader(pairs.pairs, words_of(pairs))
-    made = reader.attention([4, 0, 2], [*lm.geometry.heads()])
-    for number, (first, second) in zip([4, 0, 2], made, strict=True):
+    made = [*linker.attention(words_of(pairs), [*lm.geometry.heads()], [4, 0, 2])]
+    assert sorted(number for number, *_ in made) == [0, 2, 4]
+    for number, first, second in made:
         wanted = naive(lm, pairs, number, rows, weights)
         np.testing.assert_allclose(first, wanted, atol=1e-4)
         back = naive(lm, turned(pairs), number, rows, weights)
-        assert second is not None
         np.testing.assert_allclose(second, back.transpose(0, 2, 1), atol=1e-4)
-        assert reader.back is not None and first.shape == second.shape
 
 
 def test_shots_stand_before_the_pair_in_both_directions() -> None:
     lm = lm_helpers.wrapped("llama")
     pairs = find_helpers.pairs(n=5)
     pairs = replace(pairs, pairs=pairs.pairs[:3], shots=pairs.pairs[3:])
-    reader = HeadLinker(lm, pairs, settings(heads="0.1", rows="read")).reader(
-        pairs.pairs, words_of(pairs)
-    )
-    ((first, second),) = reader.attention([1], [*lm.geometry.heads()])
+    linker = HeadLinker(lm, pairs, settings(heads="0.1", rows="read"))
+    ((_, first, second),) = linker.attention(words_of(pairs), [*lm.geometry.heads()], [1])
     np.testing.assert_allclose(first, naive(lm, pairs, 1, "read", "mass"), atol=1e-4)
-    assert second is not None
     back = naive(lm, turned(pairs), 1, "read", "mass")
     np.testing.assert_allclose(second.transpose(0, 2, 1), back, atol=1e-4)
 
@@ -127,9 +122,8 @@ TABLES = st.integers(1, 4).flatmap(
 @given(TABLES, st.sampled_from(["multiplied", "apart", "one"]))
 def test_links_are_the_largest_of_rows_and_columns(table: list[list[int]], prompts: Any) -> None:
     first = np.array([table], dtype=np.float32)
-    second = None if prompts == "one" else (first + 1) % 4
-    forth = first[0].tolist()
-    back = forth if second is None else second[0].tolist()
+    second = first if prompts == "one" else (first + 1) % 4
+    forth, back = first[0].tolist(), second[0].tolist()
     if prompts == "multiplied":
         forth = back = (first * second)[0].tolist()
     by_target = {(row.index(max(row)), j) for j, row in enumerate(forth) if max(row) > 0}
@@ -235,10 +229,8 @@ def test_many_words_are_linked_rightly(pocket: LanguageModel) -> None:
 
 def asked(**more: Any) -> VerifyAlignment:
     how = HeadLinks(heads="5.3,5.1", rows="predict")
-    return VerifyAlignment(
-        head_links=more.pop("how", how), pairs=PairsChoice(("en-de", "de-en"), limit=6), draws=3,
-        batch_tokens=300, **more,
-    )  # fmt: skip
+    score = by_heads(head_links=how, batch_tokens=300) if not more else TranslationScore(**more)
+    return VerifyAlignment(score=score, pairs=PairsChoice(("en-de", "de-en"), limit=6), draws=3)
 
 
 def test_a_run_counts_what_every_set_of_heads_links(
@@ -277,7 +269,7 @@ def test_a_run_that_was_killed_goes_on(
     pytest.importorskip("eflomal")
     whole = verify_alignment(asked(), tmp_path / "whole")
     read: list[int] = []
-    before = HeadLinker.reader
+    before = HeadLinker.attention
 
     def failing(self: HeadLinker, *given: Any) -> Any:
         if read:
@@ -286,7 +278,7 @@ def test_a_run_that_was_killed_goes_on(
         return before(self, *given)
 
     with monkeypatch.context() as patch:
-        patch.setattr(HeadLinker, "reader", failing)
+        patch.setattr(HeadLinker, "attention", failing)
         with pytest.raises(KeyboardInterrupt):
             verify_alignment(asked(), tmp_path / "run")
     kept = (tmp_path / "run" / "parts").glob("*")
@@ -303,7 +295,7 @@ def test_a_run_that_was_killed_goes_on(
 
 def test_other_aligners_stand_beside_eflomal(tmp_path: Path, loaded: None) -> None:
     pytest.importorskip("eflomal")
-    result = verify_alignment(asked(aligner="eflomal", how=None), tmp_path / "run")
+    result = verify_alignment(asked(aligner="eflomal"), tmp_path / "run")
     assert [each.of for each in result.evidence.conditions] == ["eflomal"]
     assert result.details.heads == () and not result.tests
 
@@ -353,6 +345,5 @@ def test_a_pair_that_does_not_fit_is_named(pocket: LanguageModel) -> None:
     pairs = sample_pairs("en-de", "dev", 2, 0)
     long = SentencePair("2", "the dog " * pocket.context_length, "der Hund", line=2)
     file = replace(pairs, pairs=(pairs.pairs[0], long))
-    linker = HeadLinker(pocket, file, settings(heads="5.3", rows="read"))
     with pytest.raises(InputError, match="line 2"):
-        linker.reader(file.pairs, words_of(file))
+        Reader(pocket, file, words_of(file), settings())

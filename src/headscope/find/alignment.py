@@ -8,7 +8,7 @@ memory as it has tokens, not as their square.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from headscope.find.translation_config import TranslationScore
     from headscope.lm import LanguageModel
 
-LinkerMaker = Callable[[], Linker]
 #: Pairs of two kinds of things by their numbers, such as tokens and words.
 Pairs = tuple[NDArray[np.intp], NDArray[np.intp]]
 #: Pairs of target token and key as single numbers, see `hits_at`; each once, ascending.
@@ -205,7 +204,7 @@ def given_texts(
     pairs: PairFile,
     config: TranslationScore,
     part: RunPart,
-    linker: LinkerMaker | None = None,
+    linker: Linker | None = None,
 ) -> tuple[list[Given], Alignment]:
     """Prompt and reference translation of every pair as one string, with its word links."""
     alignment = _alignment(lm, part, pairs, config, pairs.pairs, linker)
@@ -230,12 +229,12 @@ def decoded(
     config: TranslationScore,
     part: RunPart,
     progress: Steps | None = None,
-    linker: LinkerMaker | None = None,
+    linker: Linker | None = None,
 ) -> tuple[list[Sentence], list[Captured], Alignment]:
     """Every pair with its words and links, its peaks, and how its words were aligned.
 
     Of reference translations, one forward pass a batch; or of the model's greedy outputs, captured
-    while they are generated and then aligned. `linker` makes what the aligner `heads` asks.
+    while they are generated and then aligned. `linker` is what the aligner `heads` asks.
     """
     if config.decode == "reference":
         given, alignment = given_texts(lm, pairs, config, part, linker)
@@ -295,7 +294,7 @@ def _alignment(
     pairs: PairFile,
     config: TranslationScore,
     outputs: Sequence[SentencePair],
-    linker: LinkerMaker | None,
+    linker: Linker | None,
 ) -> Alignment:
     """The word links, computed once a run: statistical aligners have no seed.
 
@@ -311,8 +310,7 @@ def _alignment(
         extra = [pair.unlinked for pair in pairs.pairs]
     spoken = [pair for pair in outputs if pair.target.strip()]
     tokens = partial(_tokens, lm) if aligner == "llm" else None
-    asked = linker() if linker is not None and aligner == "heads" else None
-    options = AlignWords(aligner=aligner, llm=config.llm, tokens=tokens, linker=asked)
+    options = AlignWords(aligner=aligner, llm=config.llm, tokens=tokens, linker=linker)
     alignment = align_file(pairs, options, spoken, extra)
     alignment = _with_silent(alignment, outputs)
     part.keep_record("alignment", alignment.as_dict())

@@ -9,10 +9,9 @@ in both directions, since it translates both.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -21,90 +20,18 @@ from numpy.typing import NDArray
 from headscope.data.align import Sides
 from headscope.data.align.eflomal import symmetrise
 from headscope.data.pairs import Links, PairFile, SentencePair
-from headscope.data.words import belonging, within
+from headscope.data.words import membership, within
 from headscope.find.alignment import check_lengths, prompts_of
 from headscope.find.capture import rows_before, shared_prefix
 from headscope.find.translation_config import HeadLinks, TranslationScore
-from headscope.heads import Head, HeadSet, resolve_heads
+from headscope.heads import Head
 from headscope.lm.attention.weights import WeightRequest, weights_in
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.lm.generation.pool import SharedPrefix
 
 #: Attention of each head: float32 (heads, target words, source words).
 Attention = NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class HeadLinker:
-    """Links the words of pairs of a file by the heads of `config.head_links`; a `Linker`.
-
-    Its prompts are those of `config`, with the shots and language names of the file. Which heads
-    and rows must be said (see `headscope.find.translation.with_heads`).
-    """
-
-    lm: LanguageModel
-    file: PairFile
-    config: TranslationScore
-
-    @property
-    def how(self) -> HeadLinks:
-        return self.config.head_links or HeadLinks()
-
-    @property
-    def heads(self) -> HeadSet:
-        return resolve_heads(str(self.how.heads), None, self.lm.geometry)
-
-    def __call__(
-        self, pairs: Sequence[SentencePair], words: Sequence[Sides]
-    ) -> tuple[str, tuple[Links, ...]]:
-        found: dict[int, Links] = {}
-        heads, reader = self.heads.heads, self.reader(pairs, words)
-
-        def work(some: list[int]) -> list[Links]:
-            return [links_of(*both, self.how) for both in reader.attention(some, heads)]
-
-        for some, linked in self.lm.in_batches(reader.lengths, self.config.batch_tokens, work):
-            found.update(zip(some, linked, strict=True))
-        return f"heads {self.how.heads}", tuple(found[at] for at in range(len(pairs)))
-
-    def reader(self, pairs: Sequence[SentencePair], words: Sequence[Sides]) -> Reader:
-        """What reads these pairs, between these words, in both directions or one.
-
-        InputError for a pair that does not fit the model's context.
-        """
-        file = replace(self.file, pairs=tuple(pairs))
-        back = None
-        if self.how.prompts != "one":
-            other = [(target, source) for source, target in words]
-            back = _Read.of(self, turned(file), other)
-        return Reader(_Read.of(self, file, words), back)
-
-
-@dataclass(frozen=True, eq=False)
-class Reader:
-    """Pairs as the model reads them, source to target and perhaps target to source."""
-
-    forth: _Read
-    back: _Read | None
-
-    @property
-    def lengths(self) -> list[int]:
-        """Tokens of every pair."""
-        return self.forth.lengths
-
-    def attention(
-        self, some: Sequence[int], heads: Sequence[Head]
-    ) -> list[tuple[Attention, Attention | None]]:
-        """Of these pairs the attention of heads from target to source words, and that from source
-        to target words while the model translates back; both (heads, target words, source words).
-        """
-        first = self.forth.attention(some, heads)
-        if self.back is None:
-            return [(own, None) for own in first]
-        second = self.back.attention(some, heads)
-        return [(own, other.transpose(0, 2, 1)) for own, other in zip(first, second, strict=True)]
 
 
 def turned(file: PairFile) -> PairFile:
@@ -124,110 +51,124 @@ def turned(file: PairFile) -> PairFile:
         )
 
     return replace(
-        file,
-        pairs=back(file.pairs),
-        shots=back(file.shots),
-        reference=back(file.reference),
-        source_language=file.target_language,
-        target_language=file.source_language,
-        names=file.language_names[::-1],
-        read=None,
-    )
+        file, pairs=back(file.pairs), shots=back(file.shots), reference=back(file.reference),
+        source_language=file.target_language, target_language=file.source_language,
+        names=file.language_names[::-1], read=None,
+    )  # fmt: skip
 
 
-def links_of(first: Attention, second: Attention | None, how: HeadLinks) -> Links:
+def links_of(first: Attention, second: Attention, how: HeadLinks) -> Links:
     """Links as (source word, target word), from the attention of heads in each direction.
 
     A word whose largest number is zero has no link; of equal ones the first word counts.
     """
-    forth = first.mean(axis=0)
-    back = forth if second is None else second.mean(axis=0)
+    forth, back = first.mean(axis=0), second.mean(axis=0)
     if how.prompts == "multiplied":
         forth = back = forth * back
-    by_target = {(int(i), j) for j, i in enumerate(_largest(forth)) if i >= 0}
-    by_source = {(i, int(j)) for i, j in enumerate(_largest(back.T)) if j >= 0}
-    return symmetrise(by_target, by_source, how.join)
+    by_target = {(i, j) for j, i in _largest(forth)}
+    return symmetrise(by_target, set(_largest(back.T)), how.join)
 
 
-def _largest(table: NDArray[np.float32]) -> NDArray[np.intp]:
-    """The place of each row's largest number, -1 where none is above zero."""
-    if not table.shape[1]:
-        return np.full(len(table), -1)
-    return np.where(table.max(axis=1) > 0, table.argmax(axis=1), -1)
+def _largest(table: NDArray[np.float32]) -> list[tuple[int, int]]:
+    """Rows with the place of their largest number, where that is above zero."""
+    return [(row, int(own.argmax())) for row, own in enumerate(table) if own.max(initial=0) > 0]
+
+
+class _Text(NamedTuple):
+    """A pair as tokens; the places of target and source tokens that belong to words, and which of
+    them belong to which, (rows, target words) and (keys, source words)."""
+
+    ids: tuple[int, ...]
+    rows: NDArray[np.intp]
+    keys: NDArray[np.intp]
+    targets: NDArray[np.float32]
+    sources: NDArray[np.float32]
+
+
+class Reader:
+    """Reads pairs of a file for the attention from target to source words (`words` has those of the
+    source first). InputError for a pair that does not fit the model's context."""
+
+    def __init__(
+        self, lm: LanguageModel, file: PairFile, words: Sequence[Sides], config: TranslationScore
+    ) -> None:
+        self._lm, self._how, self.texts = lm, config.head_links or HeadLinks(), list[_Text]()
+        prompts = prompts_of(lm, file, config)
+        full = [p.with_target(own.target) for p, own in zip(prompts, file.pairs, strict=True)]
+        encoded = [lm.encoded(each.text, each.special) for each in full]
+        check_lengths(encoded, lm.context_length, file)
+        for text, each, (source, target) in zip(encoded, full, words, strict=True):
+            first, second = (
+                membership(text.spans, side, start) & within(text.spans, start, end)[:, None]
+                for side, (start, end) in ((target, each.target_span), (source, each.source_span))
+            )
+            rows, keys = (np.flatnonzero(table.any(axis=1)) for table in (first, second))
+            both = first[rows].astype(np.float32), second[keys].astype(np.float32)
+            self.texts.append(_Text(text.ids, rows, keys, *both))
+        ids, rows_ = [text.ids for text in self.texts], [text.rows for text in self.texts]
+        self._prefix = shared_prefix(lm, ids, rows_) if ids else None
+
+    def attention(self, some: Sequence[int], heads: Sequence[Head]) -> list[Attention]:
+        """Of these texts, heads as they are given."""
+        texts, prefix = [self.texts[at] for at in some], self._prefix
+        batch = prefix.batch(some) if prefix else self._lm.collate([text.ids for text in texts])
+        places = torch.full((len(some), max(len(text.keys) for text in texts)), -1)
+        for at, (text, padding) in enumerate(zip(texts, batch.padding, strict=True)):
+            places[at, : len(text.keys)] = torch.from_numpy(text.keys + padding)
+        shift = 1 if self._how.rows == "predict" else 0
+        rows = rows_before(batch, [text.rows for text in texts], shift)
+        found = weights_in(self._lm, batch, WeightRequest(places, tuple(heads), rows))
+        of_row, weights = found.rows[:, 0].numpy(), found.weights.cpu().numpy()
+        return [
+            self._by_word(text, weights[of_row == at, :, : len(text.keys)])
+            for at, text in enumerate(texts)
+        ]
+
+    def _by_word(self, text: _Text, seen: NDArray[np.float32]) -> Attention:
+        """From weights (rows, heads, keys); equal largest ones have equal shares."""
+        if self._how.weights == "peak":
+            largest = seen.max(axis=2, keepdims=True, initial=0)
+            seen = ((seen == largest) & (seen > 0)).astype(np.float32)
+        total = seen.sum(axis=2, keepdims=True)
+        seen = np.divide(seen, total, out=np.zeros_like(seen), where=total > 0)
+        shares = text.targets / np.maximum(text.targets.sum(axis=0), 1)
+        return np.asarray(shares.T @ (seen.transpose(1, 0, 2) @ text.sources))
 
 
 @dataclass(frozen=True, eq=False)
-class _Read:
-    """The texts of one direction as tokens, and how to read the attention in them.
+class HeadLinker:
+    """Links the words of pairs of a file by the heads and rows that `config.head_links` names; a
+    `Linker`. Prompts are those of `config`, with the shots and language names of the file."""
 
-    `rows` and `keys` are the places of target and source tokens that belong to words, `shares`
-    (target words, rows) takes the mean over a word's tokens, `sums` (keys, source words) the sum.
-    """
+    lm: LanguageModel
+    file: PairFile
+    config: TranslationScore
 
-    linker: HeadLinker
-    ids: list[tuple[int, ...]]
-    rows: list[NDArray[np.intp]]
-    keys: list[NDArray[np.intp]]
-    shares: list[NDArray[np.float32]]
-    sums: list[NDArray[np.float32]]
+    def __call__(
+        self, pairs: Sequence[SentencePair], words: Sequence[Sides]
+    ) -> tuple[str, list[Links]]:
+        how = self.config.head_links or HeadLinks()
+        linker = replace(self, file=replace(self.file, pairs=tuple(pairs)))
+        heads = list(map(Head.parse, str(how.heads).split(",")))
+        read = linker.attention(words, heads, range(len(pairs)))
+        links = {at: links_of(first, second, how) for at, first, second in read}
+        return f"heads {how.heads}", [links[at] for at in range(len(pairs))]
 
-    @classmethod
-    def of(cls, linker: HeadLinker, file: PairFile, words: Sequence[Sides]) -> _Read:
-        lm, read = linker.lm, cls(linker, [], [], [], [], [])
-        prompts = prompts_of(lm, file, linker.config)
-        fulls = [p.with_target(pair.target) for p, pair in zip(prompts, file.pairs, strict=True)]
-        texts = [lm.encoded(full.text, full.special) for full in fulls]
-        check_lengths(texts, lm.context_length, file)
-        for text, full, (source, target) in zip(texts, fulls, words, strict=True):
-            member = []
-            for span, side in ((full.target_span, target), (full.source_span, source)):
-                tokens, of_word = belonging(text.spans, side, span[0])
-                inside = within(text.spans[tokens], *span)
-                table = np.zeros((len(text.ids), len(side)), dtype=np.float32)
-                table[tokens[inside], of_word[inside]] = 1
-                member.append(table)
-            rows, keys = (np.flatnonzero(table.any(axis=1)) for table in member)
-            shares = member[0][rows].T
-            read.ids.append(text.ids)
-            read.rows.append(rows)
-            read.keys.append(keys)
-            read.shares.append(shares / np.maximum(shares.sum(axis=1, keepdims=True), 1))
-            read.sums.append(member[1][keys])
-        return read
+    def attention(
+        self, words: Sequence[Sides], heads: Sequence[Head], numbers: Sequence[int]
+    ) -> Iterator[tuple[int, Attention, Attention]]:
+        """Of these pairs of the file, between their words: the attention from target to source, and
+        that from source to target while the model translates back (if it does not, the first)."""
+        readers = [Reader(self.lm, self.file, words, self.config)]
+        if (self.config.head_links or HeadLinks()).prompts != "one":
+            other = [(target, source) for source, target in words]
+            readers.append(Reader(self.lm, turned(self.file), other, self.config))
 
-    @property
-    def lengths(self) -> list[int]:
-        return [len(ids) for ids in self.ids]
+        def work(some: list[int]) -> list[list[Attention]]:
+            return [reader.attention([numbers[at] for at in some], heads) for reader in readers]
 
-    @cached_property
-    def _prefix(self) -> SharedPrefix | None:
-        return shared_prefix(self.linker.lm, self.ids, self.rows)
-
-    def attention(self, some: Sequence[int], heads: Sequence[Head]) -> list[Attention]:
-        """The attention from word to word in these texts, (heads, target words, source words)."""
-        lm, how = self.linker.lm, self.linker.how
-        rows, keys = ([own[at] for at in some] for own in (self.rows, self.keys))
-        prefix = self._prefix
-        batch = prefix.batch(some) if prefix else lm.collate([self.ids[at] for at in some])
-        places = torch.full((len(some), max(map(len, keys))), -1)
-        for at, (own, padding) in enumerate(zip(keys, batch.padding, strict=True)):
-            places[at, : len(own)] = torch.from_numpy(own + padding)
-        shift = 1 if how.rows == "predict" else 0
-        request = WeightRequest(places, tuple(heads), rows_before(batch, rows, shift))
-        found = weights_in(lm, batch, request)
-        of_row, weights = found.rows[:, 0].numpy(), found.weights.cpu().numpy()
-        return [
-            self._by_word(at, weights[of_row == row, :, : len(keys[row])])
-            for row, at in enumerate(some)
-        ]
-
-    def _by_word(self, at: int, weights: NDArray[np.float32]) -> Attention:
-        """From weights (rows, heads, keys) of a text."""
-        total = weights.sum(axis=2, keepdims=True)
-        if self.linker.how.weights == "peak":
-            peaks = np.zeros_like(weights)
-            np.put_along_axis(peaks, weights.argmax(axis=2)[..., None], 1, axis=2)
-            weights = peaks * (total > 0)
-        else:
-            weights = np.divide(weights, total, out=np.zeros_like(weights), where=total > 0)
-        return np.asarray(self.shares[at] @ (weights.transpose(1, 0, 2) @ self.sums[at]))
+        lengths = [len(readers[0].texts[number].ids) for number in numbers]
+        for some, (first, *back) in self.lm.in_batches(lengths, self.config.batch_tokens, work):
+            for place, at in enumerate(some):
+                second = back[0][place].transpose(0, 2, 1) if back else first[place]
+                yield numbers[at], first[place], second

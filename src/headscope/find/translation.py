@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.data.align import Alignment, AlignWords, align_file, linked_pairs
-from headscope.data.pairs import PairFile
+from headscope.data.align import Alignment, AlignWords, Linker, Sides, align_file, linked_pairs
+from headscope.data.pairs import Links, PairFile, SentencePair
 from headscope.errors import InputError
 from headscope.find.scoring import RunPart, rate, scored
 from headscope.find.translation_config import HeadLinks, TranslationScore, check_aligner
@@ -58,7 +58,6 @@ def translation_score(
     from headscope.find.alignment import count_hits, decoded, similar_sentences
     from headscope.find.best_sentences import keep_sentences
     from headscope.find.capture import keep_peaks
-    from headscope.find.head_links import HeadLinker
 
     if not pairs.pairs:
         raise InputError(f"{pairs.path} holds no sentence pairs")
@@ -70,7 +69,7 @@ def translation_score(
         config,
         part,
         progress,
-        lambda: HeadLinker(lm, pairs, with_heads(lm, [pairs], config)),
+        linker(lm, pairs, config),
     )
     drawn = similar_sentences([s.lengths for s in sentences], config.chance_draws, config.seed)
     counts = [
@@ -164,6 +163,17 @@ def linking_scores(
     )  # fmt: skip
     made = {str(at): translation_score(lm, part, score) for at, part in enumerate(parts)}
     return HeadScores.mean(made).above_chance()
+
+
+def linker(lm: LanguageModel, pairs: PairFile, config: TranslationScore) -> Linker:
+    """What the aligner `heads` asks; heads are found, and weights read, when words are linked."""
+
+    def link(some: Sequence[SentencePair], words: Sequence[Sides]) -> tuple[str, Sequence[Links]]:
+        from headscope.find.head_links import HeadLinker
+
+        return HeadLinker(lm, pairs, with_heads(lm, [pairs], config))(some, words)
+
+    return link
 
 
 def with_named_heads(lm: LanguageModel, config: TranslationScore) -> TranslationScore:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -41,43 +41,30 @@ class HeadLinks(Settings):
 
     heads: Annotated[
         str | None,
-        replace(
-            options.HEADS,
-            help="Heads of --aligner heads: a run, a saved set, a file, or a list: 5.3,7.11; "
-            "without it the best by eflomal's links of the same pairs.",
+        Option(
+            "Heads of --aligner heads: a run, a file, a list; without it found by eflomal's links.",
             flag="--align-heads",
             metavar="HEADS",
         ),
     ] = None
-    k: Annotated[
-        int, Option("How many of the best, where these are scores.", flag="--align-k", min=1)
-    ] = 3
+    k: Annotated[int, Option("As many of the best, if these are scores.", "--align-k", min=1)] = 3
     rows: Annotated[
         options.QueryName | None,
-        Option(
-            "A word's attention is that of its own tokens (read), or of those that predict them; "
-            "without it as suits the heads better, by eflomal's links.",
-            flag="--align-rows",
-        ),
+        Option("Of a word's own tokens, or those before; without it the better.", "--align-rows"),
     ] = None
     weights: Annotated[
         Literal["mass", "peak"],
-        Option(
-            "What heads weigh words by: softmax weights on the source, or where the largest is.",
-            flag="--align-weights",
-        ),
+        Option("Softmax weights on source words, or where the largest is.", "--align-weights"),
     ] = "mass"
     prompts: Annotated[
         Literal["multiplied", "apart", "one"],
         Option(
-            "The model reads a pair both ways, whose attention is multiplied or links one "
-            "direction each (apart), or from source to target alone (one).",
-            flag="--align-prompts",
+            "Both ways, multiplied or each linking one direction; or one way.", "--align-prompts"
         ),
     ] = "multiplied"
     join: Annotated[
         Literal["intersection", "union", "grow-diag", "grow-diag-final-and"],
-        Option("How links of target words and of source words are joined.", flag="--align-join"),
+        Option("How links of source and of target words are joined.", "--align-join"),
     ] = "intersection"
 
 
@@ -136,13 +123,20 @@ class TranslationScore(Resampled):
         super().__post_init__()
         if self.chance_draws < 0:
             raise InputError("chance_draws must be 0 or more")
-        check_head_links(self.aligner, self.head_links)
+        if self.head_links is not None and self.aligner != "heads":
+            raise InputError("--align-heads and its kin are for --aligner heads; add it")
 
 
-def check_head_links(aligner: str | None, how: HeadLinks | None) -> None:
-    """`InputError` for settings of an aligner that is not asked."""
-    if how is not None and aligner != "heads":
-        raise InputError("--align-heads and its kin are for --aligner heads; add it")
+def by_heads(**values: Any) -> TranslationScore:
+    """Settings of links by heads if no other aligner is named."""
+    return TranslationScore(**{"aligner": "heads", **values})
+
+
+#: The settings that have no say where words are linked and no head is scored.
+NOT_LINKING = (
+    "decode", "scope", "query", "average", "skip_identical", "answer_only", "max_new_tokens",
+    "keep_peaks",
+)  # fmt: skip
 
 
 def check_aligner(pairs: PairFile, config: TranslationScore) -> None:

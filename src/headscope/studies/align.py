@@ -7,7 +7,6 @@ same command does not compute it twice.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +16,6 @@ from headscope import options
 from headscope.data.align import (
     AlignWords,
     LlmAligner,
-    Sides,
     align_file,
     choose_aligner,
     linked_pairs,
@@ -25,26 +23,22 @@ from headscope.data.align import (
 from headscope.data.files import write_text_atomically
 from headscope.data.pairs import (
     ALIGN_FORMAT,
-    Links,
     PairFile,
     PairSource,
-    SentencePair,
     align_note,
     read_pairs,
     write_pairs,
 )
-from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.data.split import draw_shots
 from headscope.errors import InputError, naming
 from headscope.find.translation_config import (
-    HEAD_LINKS,
-    HeadLinks,
+    NOT_LINKING,
     TranslationScore,
-    check_head_links,
+    by_heads,
     llm_aligner,
 )
 from headscope.runs import Result, Signature, configuration, decode, dump_json, file_digest
-from headscope.settings import MadeBy, Option, Settings
+from headscope.settings import MadeBy, Nested, Option, Settings
 from headscope.studies.models import (
     PROMPTED,
     ModelChoice,
@@ -84,19 +78,17 @@ class Align(Settings):
         ),
     ] = ()
     llm: Annotated[LlmAligner | None, MadeBy(_annotator)] = None
-    head_links: Annotated[HeadLinks | None, HEAD_LINKS] = None
+    score: Annotated[
+        TranslationScore, Nested(without=(*NOT_LINKING, "aligner", "llm", "seed"), make=by_heads)
+    ] = field(default_factory=by_heads)
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     shots: options.Shots = 0
-    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
-        DEFAULT_TEMPLATE, Template
-    )
-    chat: options.Chat = None
-    batch_tokens: options.BatchTokens = 8192
     overwrite: Annotated[bool, Option("Replace what the file given by --out holds.")] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_head_links(self.aligner, self.head_links)
+        if self.aligner != "heads" and self.score.head_links is not None:
+            raise InputError("--align-heads and its kin are for --aligner heads; add it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,23 +147,15 @@ def _by_heads(config: Align, pairs: PairFile, how: AlignWords) -> tuple[AlignWor
 
     Shots are drawn from the pairs, and are linked too.
     """
-    from headscope.find.head_links import HeadLinker
-    from headscope.find.translation import with_heads, with_named_heads
+    from headscope.find.translation import linker, with_named_heads
 
     lm = config.model.load_for()
-    score = TranslationScore(
-        aligner="heads", head_links=config.head_links, template=config.template,
-        chat=config.chat, batch_tokens=config.batch_tokens,
-    )  # fmt: skip
-    score = with_named_heads(lm, resolved_chat(lm, score))
+    score = with_named_heads(lm, resolved_chat(lm, config.score))
     shots = draw_shots(pairs.pairs, config.shots, 0, pairs.path) if config.shots else ()
     file = replace(pairs, shots=shots)
-
-    def link(some: Sequence[SentencePair], words: Sequence[Sides]) -> tuple[str, Sequence[Links]]:
-        return HeadLinker(lm, file, with_heads(lm, [file], score))(some, words)
-
-    about = {"score": score, "shots": file.shots_digest, **model_inputs(lm)}
-    return replace(how, linker=link), about | (template_inputs(lm) if score.chat else {})
+    signed = {"score": configuration(score), "shots": file.shots_digest, **model_inputs(lm)}
+    signed |= template_inputs(lm) if score.chat else {}
+    return replace(how, linker=linker(lm, file, score)), signed
 
 
 def _line(result: AlignResult) -> str:
