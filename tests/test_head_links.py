@@ -343,7 +343,8 @@ def test_the_commands(tmp_path: Path, command: Callable[..., Said]) -> None:
 
 def test_a_pair_that_does_not_fit_is_named(pocket: LanguageModel) -> None:
     pairs = sample_pairs("en-de", "dev", 2, 0)
-    long = SentencePair("2", "the dog " * pocket.context_length, "der Hund", line=2)
+    many = "the dog " * pocket.context_length
+    long = SentencePair("2", many, "der Hund", frozenset(), line=2)
     file = replace(pairs, pairs=(pairs.pairs[0], long))
     with pytest.raises(InputError, match="line 2"):
-        Reader(pocket, file, words_of(file), settings())
+        Reader(pocket, file, settings())

@@ -213,7 +213,7 @@ def given_texts(
         for prompt, pair in zip(prompts_of(lm, pairs, config), pairs.pairs, strict=True)
     ]
     texts = [lm.encoded(full.text, full.special) for full in fulls]
-    check_lengths(texts, lm.context_length, pairs)
+    _check_lengths(texts, lm.context_length, pairs)
     given = []
     for pair, text, full, words in zip(pairs.pairs, texts, fulls, _words(alignment), strict=True):
         row = np.flatnonzero(within(text.spans, *full.target_span))
@@ -245,7 +245,7 @@ def decoded(
     prompts = prompts_of(lm, pairs, config)
     texts = [lm.encoded(prompt.text, prompt.special) for prompt in prompts]
     # At least one token must fit behind the prompt.
-    check_lengths(texts, lm.context_length - 1, pairs)
+    _check_lengths(texts, lm.context_length - 1, pairs)
     keys = [
         within(text.spans, *prompt.source_span) for text, prompt in zip(texts, prompts, strict=True)
     ]
@@ -281,8 +281,7 @@ def prompts_of(lm: LanguageModel, pairs: PairFile, config: TranslationScore) -> 
     return translation_prompts(pairs, config.template, writer, lm.tokenizer.bos_token or "")
 
 
-def check_lengths(texts: Sequence[Encoded], most: int, pairs: PairFile) -> None:
-    """InputError, naming its place, for a pair of more tokens."""
+def _check_lengths(texts: Sequence[Encoded], most: int, pairs: PairFile) -> None:
     for number, text in enumerate(texts):
         if len(text.ids) > most:
             raise pairs.too_long(number, len(text.ids), most)

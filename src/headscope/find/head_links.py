@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 
 from headscope.data.align import Sides
 from headscope.data.align.eflomal import symmetrise
-from headscope.data.pairs import Links, PairFile, SentencePair
-from headscope.data.words import membership, within
-from headscope.find.alignment import check_lengths, prompts_of
+from headscope.data.pairs import Links, PairFile, SentencePair, spans_of
+from headscope.find.alignment import Sentence, given_texts
 from headscope.find.capture import rows_before, shared_prefix
+from headscope.find.scoring import NOWHERE
 from headscope.find.translation_config import HeadLinks, TranslationScore
 from headscope.heads import Head
 from headscope.lm.attention.weights import WeightRequest, weights_in
@@ -74,65 +74,51 @@ def _largest(table: NDArray[np.float32]) -> list[tuple[int, int]]:
     return [(row, int(own.argmax())) for row, own in enumerate(table) if own.max(initial=0) > 0]
 
 
-class _Text(NamedTuple):
-    """A pair as tokens; the places of target and source tokens that belong to words, and which of
-    them belong to which, (rows, target words) and (keys, source words)."""
-
-    ids: tuple[int, ...]
-    rows: NDArray[np.intp]
-    keys: NDArray[np.intp]
-    targets: NDArray[np.float32]
-    sources: NDArray[np.float32]
-
-
 class Reader:
-    """Reads pairs of a file for the attention from target to source words (`words` has those of the
-    source first). InputError for a pair that does not fit the model's context."""
+    """Reads the pairs of a file, with their prompts, for the attention from target to source words.
 
-    def __init__(
-        self, lm: LanguageModel, file: PairFile, words: Sequence[Sides], config: TranslationScore
-    ) -> None:
-        self._lm, self._how, self.texts = lm, config.head_links or HeadLinks(), list[_Text]()
-        prompts = prompts_of(lm, file, config)
-        full = [p.with_target(own.target) for p, own in zip(prompts, file.pairs, strict=True)]
-        encoded = [lm.encoded(each.text, each.special) for each in full]
-        check_lengths(encoded, lm.context_length, file)
-        for text, each, (source, target) in zip(encoded, full, words, strict=True):
-            first, second = (
-                membership(text.spans, side, start) & within(text.spans, start, end)[:, None]
-                for side, (start, end) in ((target, each.target_span), (source, each.source_span))
-            )
-            rows, keys = (np.flatnonzero(table.any(axis=1)) for table in (first, second))
-            both = first[rows].astype(np.float32), second[keys].astype(np.float32)
-            self.texts.append(_Text(text.ids, rows, keys, *both))
-        ids, rows_ = [text.ids for text in self.texts], [text.rows for text in self.texts]
-        self._prefix = shared_prefix(lm, ids, rows_) if ids else None
+    InputError for a pair that does not fit the model's context.
+    """
+
+    def __init__(self, lm: LanguageModel, file: PairFile, config: TranslationScore) -> None:
+        self._lm, self._how = lm, config.head_links or HeadLinks()
+        given = replace(config, decode="reference", aligner="links", head_links=None)
+        self.texts, _ = given_texts(lm, file, given, NOWHERE)
+        ids, rows = [text.ids for text in self.texts], [text.rows for text in self.texts]
+        self._prefix = shared_prefix(lm, ids, rows) if ids else None
 
     def attention(self, some: Sequence[int], heads: Sequence[Head]) -> list[Attention]:
         """Of these texts, heads as they are given."""
         texts, prefix = [self.texts[at] for at in some], self._prefix
         batch = prefix.batch(some) if prefix else self._lm.collate([text.ids for text in texts])
-        places = torch.full((len(some), max(len(text.keys) for text in texts)), -1)
-        for at, (text, padding) in enumerate(zip(texts, batch.padding, strict=True)):
-            places[at, : len(text.keys)] = torch.from_numpy(text.keys + padding)
+        keys = [np.unique(text.words.source[0]) for text in texts]
+        places = torch.full((len(some), max(map(len, keys))), -1)
+        for at, (own, padding) in enumerate(zip(keys, batch.padding, strict=True)):
+            places[at, : len(own)] = torch.from_numpy(own + padding)
         shift = 1 if self._how.rows == "predict" else 0
         rows = rows_before(batch, [text.rows for text in texts], shift)
         found = weights_in(self._lm, batch, WeightRequest(places, tuple(heads), rows))
         of_row, weights = found.rows[:, 0].numpy(), found.weights.cpu().numpy()
         return [
-            self._by_word(text, weights[of_row == at, :, : len(text.keys)])
-            for at, text in enumerate(texts)
+            self._by_word(text.words, own, weights[of_row == at, :, : len(own)])
+            for at, (text, own) in enumerate(zip(texts, keys, strict=True))
         ]
 
-    def _by_word(self, text: _Text, seen: NDArray[np.float32]) -> Attention:
+    def _by_word(
+        self, words: Sentence, keys: NDArray[np.intp], seen: NDArray[np.float32]
+    ) -> Attention:
         """From weights (rows, heads, keys); equal largest ones have equal shares."""
         if self._how.weights == "peak":
             largest = seen.max(axis=2, keepdims=True, initial=0)
             seen = ((seen == largest) & (seen > 0)).astype(np.float32)
         total = seen.sum(axis=2, keepdims=True)
         seen = np.divide(seen, total, out=np.zeros_like(seen), where=total > 0)
-        shares = text.targets / np.maximum(text.targets.sum(axis=0), 1)
-        return np.asarray(shares.T @ (seen.transpose(1, 0, 2) @ text.sources))
+        sources = np.zeros((len(keys), words.lengths[0]), dtype=np.float32)
+        targets = np.zeros((len(seen), words.lengths[1]), dtype=np.float32)
+        sources[np.searchsorted(keys, words.source[0]), words.source[1]] = 1
+        targets[words.target] = 1
+        shares = targets / np.maximum(targets.sum(axis=0), 1)
+        return np.asarray(shares.T @ (seen.transpose(1, 0, 2) @ sources))
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,10 +145,11 @@ class HeadLinker:
     ) -> Iterator[tuple[int, Attention, Attention]]:
         """Of these pairs of the file, between their words: the attention from target to source, and
         that from source to target while the model translates back (if it does not, the first)."""
-        readers = [Reader(self.lm, self.file, words, self.config)]
-        if (self.config.head_links or HeadLinks()).prompts != "one":
-            other = [(target, source) for source, target in words]
-            readers.append(Reader(self.lm, turned(self.file), other, self.config))
+        rows = zip(self.file.pairs, words, strict=True)
+        marked = (replace(p, links=frozenset(), units=spans_of(own)) for p, own in rows)
+        file = replace(self.file, pairs=tuple(marked))
+        both = (self.config.head_links or HeadLinks()).prompts != "one"
+        readers = [Reader(self.lm, own, self.config) for own in (file, turned(file))[: 1 + both]]
 
         def work(some: list[int]) -> list[list[Attention]]:
             return [reader.attention([numbers[at] for at in some], heads) for reader in readers]
