@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal
 
 import numpy as np
 
@@ -30,7 +30,10 @@ from headscope.find.translation_config import HeadLinks, TranslationScore
 from headscope.lm import LanguageModel, load
 from headscope.verify.links import counted, f1
 
-NUMBERS = (1, 2, 3, 5, 10, 20)
+NUMBERS = (1, 3, 5, 8, 10, 15, 20)
+WEIGHTS: tuple[Any, ...] = ("mass", "peak")
+PROMPTS: tuple[Any, ...] = ("multiplied", "apart", "one")
+JOINS: tuple[Any, ...] = ("intersection", "union", "grow-diag-final-and")
 
 
 def read(path: str, shots: int, limit: int) -> PairFile:
@@ -57,20 +60,19 @@ def measured(lm: LanguageModel, pairs: PairFile) -> dict[str, Any]:
     beside = align_file(pairs, AlignWords("eflomal"))
     parts = linked_parts([pairs])
     words = list(zip(beside.source_words, beside.target_words, strict=True))
-    choices = get_type_hints(HeadLinks, include_extras=True)
-    prompts, joins, weights = (get_args(choices[name].__origin__) for name in
-                               ("prompts", "join", "weights"))  # fmt: skip
-    heads, found = {}, {}
+    heads: dict[str, list[str]] = {}
+    found: dict[str, float] = {}
+    rows: Literal["read", "predict"]
     for rows in ("read", "predict"):
         config = TranslationScore(aligner="heads", batch_tokens=1024)
         best = [*linking_scores(lm, parts, config, rows).top(max(NUMBERS))]
         heads[rows] = list(map(str, best))
-        for weighed in weights:
+        for weighed in WEIGHTS:
             how = HeadLinks(heads="0.0", rows=rows, weights=weighed, prompts="apart")
             linker = HeadLinker(lm, pairs, replace(config, head_links=how))
             every = range(len(pairs.pairs))
             read_ = {at: both for at, *both in linker.attention(words, best, every)}
-            for k, prompt, join in product(NUMBERS, prompts, joins):
+            for k, prompt, join in product(NUMBERS, PROMPTS, JOINS):
                 rule = replace(how, prompts=prompt, join=join)
                 links = []
                 for at in range(len(pairs.pairs)):

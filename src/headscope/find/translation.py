@@ -28,6 +28,8 @@ from headscope.progress import Steps
 
 #: Heads that link words are found on so many pairs of a file at most.
 LINKED = 100
+#: How many link words, in models that have so many.
+LINKING = 10
 
 if TYPE_CHECKING:
     from headscope.find.alignment import Counts
@@ -126,14 +128,15 @@ def with_heads(
     lacks.
     """
     how = config.head_links or HeadLinks()
-    given = how.heads and resolve_heads(how.heads, None, lm.geometry, default=how.k)
+    k = how.k or min(LINKING, lm.geometry.total)
+    given = how.heads and resolve_heads(how.heads, None, lm.geometry, default=k)
     if not given or how.rows is None:
         parts = linked_parts(files, both=how.prompts != "one")
         best = dict[QueryName, tuple[float, HeadSet]]()
         tried: tuple[QueryName, ...] = (how.rows,) if how.rows else ("read", "predict")
         for rows in tried:
             scores = linking_scores(lm, parts, config, rows)
-            heads = given or scores.top(how.k)
+            heads = given or scores.top(k)
             best[rows] = fmean(scores[head] for head in heads), heads
         rows = max(best, key=lambda rows: best[rows][0])
         how, given = replace(how, rows=rows), best[rows][1]
@@ -182,10 +185,10 @@ def with_named_heads(lm: LanguageModel, config: TranslationScore) -> Translation
     how = config.head_links
     if config.aligner != "heads" or how is None:
         return config
-    count_of(how.k, lm.geometry.total)
+    k = count_of(how.k or min(LINKING, lm.geometry.total), lm.geometry.total)
     if how.heads is None:
         return config
-    heads = resolve_heads(how.heads, None, lm.geometry, default=how.k)
+    heads = resolve_heads(how.heads, None, lm.geometry, default=k)
     return replace(config, head_links=replace(how, heads=",".join(map(str, heads))))
 
 

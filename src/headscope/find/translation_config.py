@@ -47,7 +47,9 @@ class HeadLinks(Settings):
             metavar="HEADS",
         ),
     ] = None
-    k: Annotated[int, Option("As many of the best, if these are scores.", "--align-k", min=1)] = 3
+    k: Annotated[int | None, Option("How many of the best; without it 10.", "--align-k", min=1)] = (
+        None
+    )
     rows: Annotated[
         options.QueryName | None,
         Option("Of a word's own tokens, or those before; without it the better.", "--align-rows"),
