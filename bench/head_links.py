@@ -6,6 +6,10 @@
 Files are TSV without a header: source words, target words, links in the Pharaoh format; their names
 begin with their languages. Heads are ranked by the links that eflomal finds in the same file, and
 hand-made links only judge. The output holds what is done, so that a second call goes on.
+
+    python bench/head_links.py --runs RUN RUN --out head-links-test.json
+
+takes the figures of finished runs of `headscope verify alignment` together.
 """
 
 from __future__ import annotations
@@ -89,16 +93,49 @@ def measured(lm: LanguageModel, pairs: PairFile) -> dict[str, Any]:
     }
 
 
+def of_run(run: Path) -> dict[str, Any]:
+    """The figures of a run of `verify alignment`: F1 and the like with intervals, heads, draws."""
+    result = json.loads((run / "result.json").read_text("utf-8"))
+    details = result["details"]
+    known = ("value", "low", "high", "change")
+    levels = {"selected": {}, "eflomal": {}}  # type: dict[str, dict[str, Any]]
+    for row in result["levels"]:
+        kind = "eflomal" if row["condition"] == "original eflomal" else row["condition"]
+        if "#" not in kind:
+            own = levels["eflomal" if kind == "eflomal" else "selected"]
+            own[row["statistic"]] = {name: row.get(name) for name in known}
+    drawn = [row["value"] for row in result["levels"]
+             if row["statistic"] == "f1" and row["condition"].startswith("random")]  # fmt: skip
+    return {
+        "model": result["model"]["name"].rpartition("/")[2],
+        "dtype": result["model"]["dtype"],
+        "sentences": result["levels"][0]["examples"],
+        "heads": details["heads"],
+        "rows": details["links_by"]["rows"],
+        "verdict": result["verdict"],
+        **levels,
+        "random": {"mean": fmean(drawn), "least": min(drawn), "most": max(drawn)},
+        "tests": {row["control"]: {name: row[name] for name in ("difference", "p_draws", "draws")}
+                  for row in result["tests"] if row["statistic"] == "f1"},
+        "seconds": round(result["seconds"], 1),
+    }  # fmt: skip
+
+
 def main() -> None:
     """Measures every file that is not in the output yet, and names the best rules."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("gold", nargs="+", help="TSV of source, target, links")
-    parser.add_argument("--model", required=True)
+    parser.add_argument("gold", nargs="*", help="TSV of source, target, links")
+    parser.add_argument("--model", default="")
+    parser.add_argument("--runs", nargs="*", type=Path, default=[])
     parser.add_argument("--dtype", default="auto")
     parser.add_argument("--shots", type=int, default=0)
     parser.add_argument("--limit", type=int, default=60)
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
+    if given.runs:
+        made = {run.name: of_run(run) for run in given.runs}
+        given.out.write_text(json.dumps(made, indent=1) + "\n", "utf-8")
+        return
     result: dict[str, Any] = {"model": Path(given.model).name, "dtype": given.dtype,
                               "shots": given.shots, "files": {}}  # fmt: skip
     if given.out.exists():

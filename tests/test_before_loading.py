@@ -266,6 +266,8 @@ def test_what_cannot_be_used_is_told_before_weights_are_read(
     ("package", "name", "more"),
     [
         ("eflomal", "find translation-score", ("--aligner", "eflomal")),
+        ("eflomal", "find translation-score", ("--aligner", "heads")),
+        ("eflomal", "verify alignment", ()),
         ("eflomal", "atlas", ("--aligner", "eflomal")),
         ("eflomal", "compare formation", ("--aligner", "eflomal")),
         ("eflomal", "verify heads", ("--data", "plain.tsv")),

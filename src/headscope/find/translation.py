@@ -22,13 +22,13 @@ from headscope.data.pairs import Links, PairFile, SentencePair
 from headscope.errors import InputError
 from headscope.find.scoring import RunPart, rate, scored
 from headscope.find.translation_config import HeadLinks, TranslationScore, check_aligner
-from headscope.heads import HeadScores, HeadSet, count_of, resolve_heads
+from headscope.heads import Geometry, HeadScores, HeadSet, count_of, resolve_heads
 from headscope.options import QueryName
 from headscope.progress import Steps
 
 #: Heads that link words are found on so many pairs of a file at most.
-LINKED = 100
-#: How many link words, in models that have so many.
+LINKED = 60
+#: How many link words, but at most a quarter of a model's.
 LINKING = 10
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def with_heads(
     lacks.
     """
     how = config.head_links or HeadLinks()
-    k = how.k or min(LINKING, lm.geometry.total)
+    k = how.k or linking(lm.geometry)
     given = how.heads and resolve_heads(how.heads, None, lm.geometry, default=k)
     if not given or how.rows is None:
         parts = linked_parts(files, both=how.prompts != "one")
@@ -159,13 +159,20 @@ def linked_parts(files: Sequence[PairFile], both: bool = True) -> list[PairFile]
 def linking_scores(
     lm: LanguageModel, parts: Sequence[PairFile], config: TranslationScore, rows: QueryName
 ) -> HeadScores:
-    """Translation scores among the source's tokens minus chance, in the mean over parts."""
+    """Translation scores among the source's tokens minus chance (known of several pairs), in the
+    mean over parts."""
     score = replace(
         config, decode="reference", scope="source", query=rows, aligner="links", head_links=None,
-        llm=None, average="macro", skip_identical=False, keep_peaks=True,
+        llm=None, average="macro", skip_identical=False, chance_draws=20, keep_peaks=True,
     )  # fmt: skip
     made = {str(at): translation_score(lm, part, score) for at, part in enumerate(parts)}
-    return HeadScores.mean(made).above_chance()
+    scores = HeadScores.mean(made)
+    return scores.above_chance() if scores.chance_known else scores
+
+
+def linking(geometry: Geometry) -> int:
+    """How many heads link words if nothing is said."""
+    return max(1, min(LINKING, geometry.total // 4))
 
 
 def linker(lm: LanguageModel, pairs: PairFile, config: TranslationScore) -> Linker:
@@ -185,7 +192,7 @@ def with_named_heads(lm: LanguageModel, config: TranslationScore) -> Translation
     how = config.head_links
     if config.aligner != "heads" or how is None:
         return config
-    k = count_of(how.k or min(LINKING, lm.geometry.total), lm.geometry.total)
+    k = count_of(how.k or linking(lm.geometry), lm.geometry.total)
     if how.heads is None:
         return config
     heads = resolve_heads(how.heads, None, lm.geometry, default=k)

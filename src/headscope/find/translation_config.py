@@ -47,9 +47,10 @@ class HeadLinks(Settings):
             metavar="HEADS",
         ),
     ] = None
-    k: Annotated[int | None, Option("How many of the best; without it 10.", "--align-k", min=1)] = (
-        None
-    )
+    k: Annotated[
+        int | None,
+        Option("How many of the best; without it 10, at most a quarter.", "--align-k", min=1),
+    ] = None
     rows: Annotated[
         options.QueryName | None,
         Option("Of a word's own tokens, or those before; without it the better.", "--align-rows"),
@@ -149,6 +150,9 @@ def check_aligner(pairs: PairFile, config: TranslationScore) -> None:
     """
     if config.llm is not None:
         check_endpoint(config.llm, "word alignment by a language model")
+    how = config.head_links or HeadLinks()
+    if config.aligner == "heads" and not (how.heads and how.rows):
+        align.check_aligner(pairs, "eflomal")
     if config.decode != "greedy":
         align.check_aligner(pairs, config.aligner)
     elif config.aligner == "links":

@@ -35,6 +35,7 @@ from headscope.find.translation_config import (
     NOT_LINKING,
     TranslationScore,
     by_heads,
+    check_aligner,
     llm_aligner,
 )
 from headscope.runs import Result, Signature, configuration, decode, dump_json, file_digest
@@ -149,6 +150,7 @@ def _by_heads(config: Align, pairs: PairFile, how: AlignWords) -> tuple[AlignWor
     """
     from headscope.find.translation import linker, with_named_heads
 
+    check_aligner(pairs, config.score)
     lm = config.model.load_for()
     score = with_named_heads(lm, resolved_chat(lm, config.score))
     shots = draw_shots(pairs.pairs, config.shots, 0, pairs.path) if config.shots else ()
