@@ -32,7 +32,7 @@ from headscope.find.head_links import HeadLinker, links_of
 from headscope.find.translation import linked_parts, linking_scores
 from headscope.find.translation_config import HeadLinks, TranslationScore
 from headscope.lm import LanguageModel, load
-from headscope.verify.links import counted, f1
+from headscope.verify.links import F1, counted, measures
 
 NUMBERS = (1, 3, 5, 8, 10, 15, 20)
 WEIGHTS: tuple[Any, ...] = ("mass", "peak")
@@ -55,7 +55,7 @@ def scored(links: Any, pairs: PairFile) -> float:
     """F1 of the links of all pairs."""
     rows = zip(links, pairs.pairs, strict=True)
     counts = [counted(own, pair.links or frozenset(), frozenset()) for own, pair in rows]
-    return round(float(f1(np.sum(counts, axis=0))), 4)
+    return round(float(measures(np.sum(counts, axis=0))[F1]), 4)
 
 
 def measured(lm: LanguageModel, pairs: PairFile) -> dict[str, Any]:

@@ -22,16 +22,15 @@ from headscope.data.prompts import DEFAULT_TEMPLATE, translation_prompts
 from headscope.errors import InputError
 from headscope.evidence.rows import SELECTED
 from headscope.find.head_links import HeadLinker, Reader, links_of, turned
-from headscope.find.translation import with_heads
+from headscope.find.translation import linking_scores, with_heads
 from headscope.find.translation_config import HeadLinks, TranslationScore, by_heads
 from headscope.lm import LanguageModel
 from headscope.lm.attention.maps import attention_of
 from headscope.pocket.sample import sample_pairs
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify.alignment import VerifyAlignment, verify_alignment
-from headscope.verify.links import STATISTICS, counted, gold
-
-Pair = tuple[int, int]
+from headscope.verify.links import STATISTICS, counted, gold, measures
+from verify_helpers import write_data
 
 
 def settings(**how: Any) -> TranslationScore:
@@ -147,8 +146,9 @@ LINKS = st.frozensets(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=
 
 
 def scores(made: Any, sure: Any, possible: Any) -> dict[str, float]:
-    sums = np.array(counted(made, sure, possible), dtype=float)
-    return {name: float(own.score(sums)) for name, own in STATISTICS.items() if own.score}
+    found = measures(np.array(counted(made, sure, possible)))
+    assert list(found) == list(STATISTICS)
+    return {name: float(own) for name, own in found.items()}
 
 
 @given(LINKS, LINKS.filter(bool), LINKS)
@@ -221,7 +221,7 @@ def test_many_words_are_linked_rightly(pocket: LanguageModel) -> None:
             [counted(own, pair.links or frozenset(), frozenset())
              for own, pair in zip(made.links, pairs.pairs, strict=True)], axis=0
         )  # fmt: skip
-        found.append(float(STATISTICS["f1"].score(sums)))  # type: ignore[misc]
+        found.append(float(measures(sums)["f1"]))
     assert found[0] > 0.85 > 0.5 > found[1]
     with pytest.raises(InputError, match="needs a model"):
         align_file(pairs, AlignWords("heads"))
@@ -348,3 +348,21 @@ def test_a_pair_that_does_not_fit_is_named(pocket: LanguageModel) -> None:
     file = replace(pairs, pairs=(pairs.pairs[0], long))
     with pytest.raises(InputError, match="line 2"):
         Reader(pocket, file, settings())
+
+
+def test_few_heads_link_words_and_one_pair_has_no_chance(
+    tmp_path: Path, command: Callable[..., Said]
+) -> None:
+    pytest.importorskip("eflomal")
+    model, data = lm_helpers.saved(tmp_path / "model"), write_data(tmp_path / "pairs.tsv")
+    own = ("--model", model, "--data", data, "--pair", "en-de")
+    told = json.loads(
+        command("verify", "alignment", *own, "--draws", 2, "--out", tmp_path / "run", "--json").out
+    )
+    assert len(told["details"]["heads"]) == 2 and told["details"]["found"]  # of eight
+    code, _, err = command("align", *own, "--aligner", "heads", "--align-k", 9)
+    assert code == 2 and "9" in err
+    scores = linking_scores(
+        lm_helpers.wrapped("llama"), [find_helpers.pairs(n=1)], settings(), "read"
+    )
+    assert np.isfinite(scores.values).all()

@@ -22,7 +22,7 @@ from headscope.data.pairs import Links, PairFile, SentencePair
 from headscope.errors import InputError
 from headscope.find.scoring import RunPart, rate, scored
 from headscope.find.translation_config import HeadLinks, TranslationScore, check_aligner
-from headscope.heads import Geometry, HeadScores, HeadSet, count_of, resolve_heads
+from headscope.heads import HeadScores, HeadSet, count_of, resolve_heads
 from headscope.options import QueryName
 from headscope.progress import Steps
 
@@ -120,17 +120,18 @@ def translation_score(
 def with_heads(
     lm: LanguageModel, files: Sequence[PairFile], config: TranslationScore
 ) -> TranslationScore:
-    """The configuration with the heads and rows that `config.head_links` leaves open, both chosen
-    by the links that eflomal finds in the pairs: no hand-made link and no other model is asked.
+    """The configuration with the heads that link words by their names, as a signature has to say,
+    and, where it leaves heads or rows open, as the links that eflomal finds in the pairs decide: no
+    hand-made link and no other model is asked. Without files they are left open.
 
     Heads are those with the highest `linking_scores` over files and, where pairs are read both
-    ways, directions; rows those under which they score higher. InputError for heads that the model
-    lacks.
+    ways, directions; rows those under which they score higher. InputError for heads, or a number of
+    them, that the model lacks.
     """
-    how = config.head_links or HeadLinks()
-    k = how.k or linking(lm.geometry)
+    how, total = config.head_links or HeadLinks(), lm.geometry.total
+    k = count_of(how.k or max(1, min(LINKING, total // 4)), total)
     given = how.heads and resolve_heads(how.heads, None, lm.geometry, default=k)
-    if not given or how.rows is None:
+    if files and (not given or how.rows is None):
         parts = linked_parts(files, both=how.prompts != "one")
         best = dict[QueryName, tuple[float, HeadSet]]()
         tried: tuple[QueryName, ...] = (how.rows,) if how.rows else ("read", "predict")
@@ -140,6 +141,8 @@ def with_heads(
             best[rows] = fmean(scores[head] for head in heads), heads
         rows = max(best, key=lambda rows: best[rows][0])
         how, given = replace(how, rows=rows), best[rows][1]
+    if config.aligner != "heads" or not given:
+        return config
     return replace(config, head_links=replace(how, heads=",".join(map(str, given))))
 
 
@@ -170,11 +173,6 @@ def linking_scores(
     return scores.above_chance() if scores.chance_known else scores
 
 
-def linking(geometry: Geometry) -> int:
-    """How many heads link words if nothing is said."""
-    return max(1, min(LINKING, geometry.total // 4))
-
-
 def linker(lm: LanguageModel, pairs: PairFile, config: TranslationScore) -> Linker:
     """What the aligner `heads` asks; heads are found, and weights read, when words are linked."""
 
@@ -184,19 +182,6 @@ def linker(lm: LanguageModel, pairs: PairFile, config: TranslationScore) -> Link
         return HeadLinker(lm, pairs, with_heads(lm, [pairs], config))(some, words)
 
     return link
-
-
-def with_named_heads(lm: LanguageModel, config: TranslationScore) -> TranslationScore:
-    """The configuration with the heads that link words by their names instead of their place, as
-    its signature has to say. InputError for heads, or a number of them, that the model lacks."""
-    how = config.head_links
-    if config.aligner != "heads" or how is None:
-        return config
-    k = count_of(how.k or linking(lm.geometry), lm.geometry.total)
-    if how.heads is None:
-        return config
-    heads = resolve_heads(how.heads, None, lm.geometry, default=k)
-    return replace(config, head_links=replace(how, heads=",".join(map(str, heads))))
 
 
 def _statistics(counts: Sequence[Counts]) -> dict[str, NDArray[Any]]:

@@ -148,11 +148,11 @@ def _by_heads(config: Align, pairs: PairFile, how: AlignWords) -> tuple[AlignWor
 
     Shots are drawn from the pairs, and are linked too.
     """
-    from headscope.find.translation import linker, with_named_heads
+    from headscope.find.translation import linker, with_heads
 
     check_aligner(pairs, config.score)
     lm = config.model.load_for()
-    score = with_named_heads(lm, resolved_chat(lm, config.score))
+    score = with_heads(lm, (), resolved_chat(lm, config.score))
     shots = draw_shots(pairs.pairs, config.shots, 0, pairs.path) if config.shots else ()
     file = replace(pairs, shots=shots)
     signed = {"score": configuration(score), "shots": file.shots_digest, **model_inputs(lm)}

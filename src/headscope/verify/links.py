@@ -8,6 +8,7 @@ of which people were sure, and P these and the possible ones; AER = 1 − (|A∩
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -35,31 +36,29 @@ def _quotient(part: Any, whole: Any) -> Floats:
     return np.asarray(np.divide(part, whole, out=np.zeros(np.shape(whole)), where=whole > 0))
 
 
-def precision(sums: NDArray[Any]) -> Floats:
-    """From counts (..., 4), as `counted` gives them."""
-    return _quotient(sums[..., 1], sums[..., 2])
+def measures(counts: NDArray[Any]) -> dict[str, Floats]:
+    """F1 (the harmonic mean of precision and recall), precision, recall and AER of counts (..., 4),
+    as `counted` gives them."""
+    sure, possible, made, wanted = np.moveaxis(np.asarray(counts, dtype=np.float64), -1, 0)
+    precision, recall = _quotient(possible, made), _quotient(sure, wanted)
+    return {
+        F1: _quotient(2 * precision * recall, precision + recall),
+        PRECISION: precision,
+        RECALL: recall,
+        AER: 1 - _quotient(sure + possible, made + wanted),
+    }
 
 
-def recall(sums: NDArray[Any]) -> Floats:
-    """From counts (..., 4)."""
-    return _quotient(sums[..., 0], sums[..., 3])
+def _measure(name: str, counts: NDArray[Any]) -> Floats:
+    return measures(counts)[name]
 
 
-def f1(sums: NDArray[Any]) -> Floats:
-    """The harmonic mean of precision and recall, from counts (..., 4)."""
-    return _quotient(2 * precision(sums) * recall(sums), precision(sums) + recall(sums))
-
-
-def aer(sums: NDArray[Any]) -> Floats:
-    """From counts (..., 4)."""
-    return 1 - _quotient(sums[..., 0] + sums[..., 1], sums[..., 2] + sums[..., 3])
-
-
+_NAMES = {F1: "F1 of word links", PRECISION: PRECISION, RECALL: RECALL, AER: "alignment error rate"}
 STATISTICS: Mapping[str, Statistic] = {
-    F1: Statistic("F1 of word links", unit=SHARE, digits=1, score=f1),
-    PRECISION: Statistic("precision", unit=SHARE, digits=1, score=precision),
-    RECALL: Statistic("recall", unit=SHARE, digits=1, score=recall),
-    AER: Statistic("alignment error rate", "lower", unit=SHARE, digits=1, score=aer),
+    name: Statistic(
+        words, "lower" if name == AER else "higher", SHARE, 1, score=partial(_measure, name)
+    )
+    for name, words in _NAMES.items()
 }
 
 

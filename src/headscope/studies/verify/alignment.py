@@ -102,7 +102,7 @@ def verify_alignment(
     every set of heads. Raises `InputError` for pairs without links that people made.
     """
     from headscope.find.head_links import HeadLinker, links_of
-    from headscope.find.translation import with_heads, with_named_heads
+    from headscope.find.translation import with_heads
 
     began, seed = time.monotonic(), config.score.seed
     directions = read_directions(config.pairs, config.model.model, "test", seed=seed)
@@ -115,7 +115,7 @@ def verify_alignment(
     leakage = check_leakage(named, directions, config.allow_overlap) if named else None
     lm, aligner = config.model.load_for(), str(config.score.aligner)
     heads_link = aligner == "heads"
-    score = with_named_heads(lm, resolved_chat(lm, config.score)) if heads_link else config.score
+    score = with_heads(lm, (), resolved_chat(lm, config.score)) if heads_link else config.score
 
     def compute(run: Run) -> AlignmentResult:
         kept = Kept(run, "aligned")
