@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
+from find_helpers import ALIGNER
 from headscope.measure.metrics import chrf
 from headscope.papers.trater import COMMAND
 from headscope.papers.trater.evidence import describe
@@ -141,6 +144,12 @@ def pocket_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
     removal = folder / "verify-removal"
     yield made("verify failures", removal)
     yield made("verify circuit", *pair, "--heads", scores, *few, "--limit", 4, "--inside", 3)
+    with contextlib.ExitStack() as stack:  # eflomal has no seed
+        for place, stand_in in ALIGNER.items():
+            stack.enter_context(mock.patch(place, stand_in))
+        linked = made("verify alignment", *pair, "--align-heads", "5.3,5.1", "--align-rows",
+                      "predict", *few, "--limit", 4)  # fmt: skip
+    yield linked
     write_tasks(folder / "tasks", "test", 4)
     yield made("verify tasks", "--task", folder / "tasks" / "pocket_capitals.yaml", "--task",
                folder / "tasks" / "pocket_repeat_generated.yaml", *heads,

@@ -48,6 +48,8 @@ WORKING: dict[str, tuple[str, ...]] = {
     "verify removal": (*HEADS, *PAIRS),
     "verify heads": PAIRS,
     "verify circuit": (*HEADS, *PAIRS),
+    "align": ("--aligner", "heads", "--align-heads", "0.1", "--align-rows", "read", *PAIRS),
+    "verify alignment": ("--align-heads", "0.1,1.2", "--align-rows", "read", *PAIRS),
     "verify tasks": ("--task", "tasks/pocket_capitals.yaml", *HEADS),
     "verify attention": ("--heads", "mask", *TASK, "--allow-overlap"),
     "verify one-by-one": (*HEADS, *PAIRS),
@@ -70,6 +72,8 @@ WORKING: dict[str, tuple[str, ...]] = {
 #: Values that no command can use, by option; what else belongs to it follows.
 WRONG: dict[str, tuple[tuple[str, ...], ...]] = {
     "heads": (("unfinished",), ("nowhere",), ("99.1",), ("far.json",), ("empty.json",)),
+    "align_heads": (("unfinished",), ("nowhere",), ("99.1",), ("far.json",), ("empty.json",)),
+    "align_k": (("1000000",), ("0",), ("x",)),
     "masks": (("unfinished",), ("nowhere",)),
     "k": (("1000000",), ("0",), ("x",)),
     "data": (("missing.tsv",), ("columns.tsv",), ("none.tsv",), ("bytes.tsv",)),
@@ -264,6 +268,8 @@ def test_what_cannot_be_used_is_told_before_weights_are_read(
     ("package", "name", "more"),
     [
         ("eflomal", "find translation-score", ("--aligner", "eflomal")),
+        ("eflomal", "find translation-score", ("--aligner", "heads")),
+        ("eflomal", "verify alignment", ()),
         ("eflomal", "atlas", ("--aligner", "eflomal")),
         ("eflomal", "compare formation", ("--aligner", "eflomal")),
         ("eflomal", "verify heads", ("--data", "plain.tsv")),

@@ -76,7 +76,7 @@ KeepPeaks = Annotated[
         "200 sentences.",
     ),
 ]
-AlignerName = Literal["links", "eflomal", "llm"]
+AlignerName = Literal["links", "eflomal", "llm", "heads"]
 Aligner = Annotated[
     AlignerName | None, Option("By default the data's links if there are any, else eflomal.")
 ]

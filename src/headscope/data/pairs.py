@@ -68,6 +68,7 @@ LOOKED_AT = 200
 
 # Positions of more digits than any sentence has words are no numbers worth reading.
 _LINK = re.compile(r"([0-9]{1,20})-([0-9]{1,20})")
+_POSSIBLE = re.compile(r"([0-9]{1,20})p([0-9]{1,20})")
 _SPAN = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
 #: What an object of word alignments holds; its links are a language model's.
 _ALIGNED = ("source_text", "target_text", "source_words", "target_words", "alignments")
@@ -198,8 +199,9 @@ class SentencePair:
 
     ``links`` are pairs of positions (source, target) of white-space pieces or, where there are
     ``units``, of these; the empty set means that nothing is linked, None that the file says nothing
-    about links. ``aligner`` names what made the links, None: they are given. ``line`` is the line
-    (or Parquet row) the pair stands on, from 1.
+    about links. ``possible`` are further links of which people were not sure (``1p2``).
+    ``aligner`` names what made the links, None: they are given. ``line`` is the line (or Parquet
+    row) the pair stands on, from 1.
     """
 
     id: str
@@ -209,6 +211,7 @@ class SentencePair:
     line: int | None = None
     units: Units | None = None
     aligner: str | None = None
+    possible: Links = frozenset()
 
     @property
     def words(self) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
@@ -218,11 +221,12 @@ class SentencePair:
     @property
     def unlinked(self) -> SentencePair:
         """The pair as a file without links has it."""
-        return replace(self, links=None, units=None, aligner=None)
+        return replace(self, links=None, units=None, aligner=None, possible=frozenset())
 
     def check_links(self) -> None:
         """Raises ``InputError`` naming the first unit or link outside the sentences."""
-        check_links(self.links or frozenset(), self.source, self.target, self.units)
+        links = (self.links or frozenset()) | self.possible
+        check_links(links, self.source, self.target, self.units)
 
 
 def links_by(pairs: Iterable[SentencePair]) -> str:
@@ -376,8 +380,10 @@ def _read_table(source: PairSource) -> tuple[list[SentencePair], str]:
         rows, digest = read((first, second, links, UNITS, ALIGNER), split=source.split)
     pairs = []
     for row in rows:
-        about = (row[UNITS], row[ALIGNER]) if linked else ()
-        pair = SentencePair(str(row.line), row[first], row[second], row[links], row.line, *about)
+        sure, possible = row[links] or (None, frozenset())
+        pair = SentencePair(str(row.line), row[first], row[second], sure, row.line)
+        if linked:
+            pair = replace(pair, units=row[UNITS], aligner=row[ALIGNER], possible=possible)
         with naming(row.place):
             pair.check_links()
         pairs.append(pair)
@@ -549,7 +555,9 @@ def write_pairs(path: str | Path, pairs: Sequence[SentencePair]) -> None:
         if pair.links is not None:
             with naming(f"pair {pair.id}"):
                 pair.check_links()
-            cells["links"], cells["aligner"] = format_links(pair.links), pair.aligner or ""
+            possible = format_links(pair.possible).replace("-", "p")
+            cells["links"] = f"{format_links(pair.links)} {possible}".strip()
+            cells["aligner"] = pair.aligner or ""
             cells["units"] = format_units(spans_of(pair.words))
         for name in columns:
             empty = name in ("source", "target") and not cells[name].strip()
@@ -562,10 +570,11 @@ def write_pairs(path: str | Path, pairs: Sequence[SentencePair]) -> None:
     write_text_atomically(path, "".join(line + "\n" for line in lines))
 
 
-def _links(cell: Any, place: str, column: str) -> Links | None:
-    """Links from a cell: Pharaoh text, nothing, or a list of such links or position pairs."""
+def _links(cell: Any, place: str, column: str) -> tuple[Links, Links] | None:
+    """Sure and possible links from a cell: Pharaoh text (``1p2`` is possible), nothing, or a list
+    of such links or position pairs."""
     if cell is None:
-        return frozenset()
+        return frozenset(), frozenset()
     if isinstance(cell, list):
         cell = " ".join(
             f"{link[0]}-{link[1]}"
@@ -575,8 +584,11 @@ def _links(cell: Any, place: str, column: str) -> Links | None:
         )
     if not isinstance(cell, str):
         raise InputError(f"{place}: the links are {kind_of(cell)}; write them like 0-0 1-2")
+    pieces = cell.split()
+    unsure = [piece for piece in pieces if _POSSIBLE.fullmatch(piece)]
     with naming(place):
-        return parse_links(cell)
+        sure = parse_links(" ".join(piece for piece in pieces if piece not in unsure))
+    return sure, parse_links(" ".join(unsure).replace("p", "-")) - sure
 
 
 def _units(cell: Any, place: str, column: str) -> Units | None:

@@ -255,7 +255,9 @@ def levels_table(
         return Row(words, (cells[0], change, ends, *cells[1:]))
 
     base = [evidence.level(name, None, part) for name in names]
-    rows = [row(ORIGINAL, [*base[:1], *map(_value, base[1:])], Cell(), Cell())]
+    rows = [
+        row(evidence.original.of or ORIGINAL, [*base[:1], *map(_value, base[1:])], Cell(), Cell())
+    ]
     for condition in evidence.references:
         levels = [evidence.level(name, condition, part) for name in names]
         if levels[0] is not None:
@@ -341,7 +343,7 @@ def parts_table(
         if base is None or now is None:
             continue
         cells = {"chance": own.cell(chance.get(part))} if chance else {}
-        cells |= {"original": own.cell(base), "selected": own.cell(now.value)}
+        cells |= {evidence.original.of or ORIGINAL: own.cell(base), "selected": own.cell(now.value)}
         cells["change"] = own.gap(now.change)
         for control, test in evidence.against(statistic, condition, part).items():
             mean = evidence.draws(statistic, condition, control, part).mean

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.answers import answer_span
-from headscope.data.align import Alignment, AlignWords, align_file
+from headscope.data.align import Alignment, AlignWords, Linker, align_file
 from headscope.data.pairs import Links, PairFile, SentencePair
 from headscope.data.prompts import Prompt, translation_prompts
 from headscope.data.words import Word, belonging, within
@@ -200,10 +200,14 @@ class Given:
 
 
 def given_texts(
-    lm: LanguageModel, pairs: PairFile, config: TranslationScore, part: RunPart
+    lm: LanguageModel,
+    pairs: PairFile,
+    config: TranslationScore,
+    part: RunPart,
+    linker: Linker | None = None,
 ) -> tuple[list[Given], Alignment]:
     """Prompt and reference translation of every pair as one string, with its word links."""
-    alignment = _alignment(lm, part, pairs, config, pairs.pairs)
+    alignment = _alignment(lm, part, pairs, config, pairs.pairs, linker)
     fulls = [
         prompt.with_target(pair.target)
         for prompt, pair in zip(prompts_of(lm, pairs, config), pairs.pairs, strict=True)
@@ -225,14 +229,15 @@ def decoded(
     config: TranslationScore,
     part: RunPart,
     progress: Steps | None = None,
+    linker: Linker | None = None,
 ) -> tuple[list[Sentence], list[Captured], Alignment]:
     """Every pair with its words and links, its peaks, and how its words were aligned.
 
     Of reference translations, one forward pass a batch; or of the model's greedy outputs, captured
-    while they are generated and then aligned.
+    while they are generated and then aligned. `linker` is what the aligner `heads` asks.
     """
     if config.decode == "reference":
-        given, alignment = given_texts(lm, pairs, config, part)
+        given, alignment = given_texts(lm, pairs, config, part, linker)
         scope = [text.source for text in given] if config.scope == "source" else None
         ids, rows = [text.ids for text in given], [text.rows for text in given]
         captured = capture_reference(lm, ids, rows, scope, config, part, progress)
@@ -257,7 +262,7 @@ def decoded(
         SentencePair(pair.id, pair.source, text, None, pair.line)
         for pair, (_, text) in zip(pairs.pairs, own, strict=True)
     ]
-    alignment = _alignment(lm, part, pairs, config, spoken)
+    alignment = _alignment(lm, part, pairs, config, spoken, linker)
     sentences = []
     for index, words in enumerate(_words(alignment)):
         _, spans = outputs[index]
@@ -288,6 +293,7 @@ def _alignment(
     pairs: PairFile,
     config: TranslationScore,
     outputs: Sequence[SentencePair],
+    linker: Linker | None,
 ) -> Alignment:
     """The word links, computed once a run: statistical aligners have no seed.
 
@@ -303,7 +309,7 @@ def _alignment(
         extra = [pair.unlinked for pair in pairs.pairs]
     spoken = [pair for pair in outputs if pair.target.strip()]
     tokens = partial(_tokens, lm) if aligner == "llm" else None
-    options = AlignWords(aligner=aligner, llm=config.llm, tokens=tokens)
+    options = AlignWords(aligner=aligner, llm=config.llm, tokens=tokens, linker=linker)
     alignment = align_file(pairs, options, spoken, extra)
     alignment = _with_silent(alignment, outputs)
     part.keep_record("alignment", alignment.as_dict())

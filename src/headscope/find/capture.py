@@ -85,7 +85,7 @@ def capture_reference(
         keys: for each text the tokens that may be a peak, or None for all.
     """
     found = _stored(part, "peaks")
-    prefix = _shared_prefix(lm, ids, rows)
+    prefix = shared_prefix(lm, ids, rows)
     lengths, most = [len(text) for text in ids], config.batch_tokens
     if prefix:
         lengths = [length - prefix.tokens for length in lengths]
@@ -221,7 +221,7 @@ def _of_output(made: Generation, steps: NDArray[np.int32], query: str) -> Captur
     return Captured(chosen, made.output_ids)
 
 
-def _shared_prefix(
+def shared_prefix(
     lm: LanguageModel, ids: Sequence[Sequence[int]], rows: Sequence[NDArray[np.intp]]
 ) -> SharedPrefix | None:
     """What the texts have in common before the first row that is wanted, if it pays to read it

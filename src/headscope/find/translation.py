@@ -11,18 +11,25 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope.data.align import Alignment
-from headscope.data.pairs import PairFile
+from headscope.data.align import Alignment, AlignWords, Linker, Sides, align_file, linked_pairs
+from headscope.data.pairs import Links, PairFile, SentencePair
 from headscope.errors import InputError
 from headscope.find.scoring import RunPart, rate, scored
-from headscope.find.translation_config import TranslationScore, check_aligner
-from headscope.heads import HeadScores
+from headscope.find.translation_config import HeadLinks, TranslationScore, check_aligner
+from headscope.heads import HeadScores, HeadSet, count_of, resolve_heads
+from headscope.options import QueryName
 from headscope.progress import Steps
+
+#: Heads that link words are found on so many pairs of a file at most.
+LINKED = 60
+#: How many link words, but at most a quarter of a model's.
+LINKING = 10
 
 if TYPE_CHECKING:
     from headscope.find.alignment import Counts
@@ -58,7 +65,14 @@ def translation_score(
         raise InputError(f"{pairs.path} holds no sentence pairs")
     check_aligner(pairs, config)
     part = RunPart(run, f"{pairs.source_language}-{pairs.target_language}")
-    sentences, captured, alignment = decoded(lm, pairs, config, part, progress)
+    sentences, captured, alignment = decoded(
+        lm,
+        pairs,
+        config,
+        part,
+        progress,
+        linker(lm, pairs, config),
+    )
     drawn = similar_sentences([s.lengths for s in sentences], config.chance_draws, config.seed)
     counts = [
         count_hits(
@@ -101,6 +115,73 @@ def translation_score(
         keep_peaks(part, captured, scores, config.seed)
     keep_sentences(part, pairs.pairs, sentences, captured, alignment, scores, config.skip_identical)
     return scores
+
+
+def with_heads(
+    lm: LanguageModel, files: Sequence[PairFile], config: TranslationScore
+) -> TranslationScore:
+    """The configuration with the heads that link words by their names, as a signature has to say,
+    and, where it leaves heads or rows open, as the links that eflomal finds in the pairs decide: no
+    hand-made link and no other model is asked. Without files they are left open.
+
+    Heads are those with the highest `linking_scores` over files and, where pairs are read both
+    ways, directions; rows those under which they score higher. InputError for heads, or a number of
+    them, that the model lacks.
+    """
+    how, total = config.head_links or HeadLinks(), lm.geometry.total
+    k = count_of(how.k or max(1, min(LINKING, total // 4)), total)
+    given = how.heads and resolve_heads(how.heads, None, lm.geometry, default=k)
+    if files and (not given or how.rows is None):
+        parts = linked_parts(files, both=how.prompts != "one")
+        best = dict[QueryName, tuple[float, HeadSet]]()
+        tried: tuple[QueryName, ...] = (how.rows,) if how.rows else ("read", "predict")
+        for rows in tried:
+            scores = linking_scores(lm, parts, config, rows)
+            heads = given or scores.top(k)
+            best[rows] = fmean(scores[head] for head in heads), heads
+        rows = max(best, key=lambda rows: best[rows][0])
+        how, given = replace(how, rows=rows), best[rows][1]
+    if config.aligner != "heads" or not given:
+        return config
+    return replace(config, head_links=replace(how, heads=",".join(map(str, given))))
+
+
+def linked_parts(files: Sequence[PairFile], both: bool = True) -> list[PairFile]:
+    """At most `LINKED` pairs of every file with the links that eflomal finds in all of it, and
+    where `both`, turned round."""
+    from headscope.find.head_links import turned
+
+    parts = list[PairFile]()
+    for file in files:
+        fitted = align_file(file, AlignWords("eflomal"))
+        parts.append(replace(file, pairs=linked_pairs(file.pairs, fitted)[:LINKED]))
+        parts += [turned(parts[-1])] * both
+    return parts
+
+
+def linking_scores(
+    lm: LanguageModel, parts: Sequence[PairFile], config: TranslationScore, rows: QueryName
+) -> HeadScores:
+    """Translation scores among the source's tokens minus chance (known of several pairs), in the
+    mean over parts."""
+    score = replace(
+        config, decode="reference", scope="source", query=rows, aligner="links", head_links=None,
+        llm=None, average="macro", skip_identical=False, chance_draws=20, keep_peaks=True,
+    )  # fmt: skip
+    made = {str(at): translation_score(lm, part, score) for at, part in enumerate(parts)}
+    scores = HeadScores.mean(made)
+    return scores.above_chance() if scores.chance_known else scores
+
+
+def linker(lm: LanguageModel, pairs: PairFile, config: TranslationScore) -> Linker:
+    """What the aligner `heads` asks; heads are found, and weights read, when words are linked."""
+
+    def link(some: Sequence[SentencePair], words: Sequence[Sides]) -> tuple[str, Sequence[Links]]:
+        from headscope.find.head_links import HeadLinker
+
+        return HeadLinker(lm, pairs, with_heads(lm, [pairs], config))(some, words)
+
+    return link
 
 
 def _statistics(counts: Sequence[Counts]) -> dict[str, NDArray[Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from headscope import options
 from headscope.data import align
@@ -14,7 +14,7 @@ from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.errors import InputError
 from headscope.find.scoring import Resampled
-from headscope.settings import GIVEN, UNSIGNED, MadeBy
+from headscope.settings import GIVEN, UNSIGNED, MadeBy, Nested, Option, Settings
 
 
 def llm_aligner(
@@ -33,6 +33,55 @@ def llm_aligner(
 
 
 @dataclass(frozen=True)
+class HeadLinks(Settings):
+    """How the attention of heads links words (see `headscope.find.head_links`).
+
+    The defaults were chosen on the development sets of XL-WA (`bench/head_links.py`).
+    """
+
+    heads: Annotated[
+        str | None,
+        Option(
+            "Heads of --aligner heads: a run, a file, a list; without it found by eflomal's links.",
+            flag="--align-heads",
+            metavar="HEADS",
+        ),
+    ] = None
+    k: Annotated[
+        int | None,
+        Option("How many of the best; without it 10, at most a quarter.", "--align-k", min=1),
+    ] = None
+    rows: Annotated[
+        options.QueryName | None,
+        Option("Of a word's own tokens, or those before; without it the better.", "--align-rows"),
+    ] = None
+    weights: Annotated[
+        Literal["mass", "peak"],
+        Option("Softmax weights on source words, or where the largest is.", "--align-weights"),
+    ] = "mass"
+    prompts: Annotated[
+        Literal["multiplied", "apart", "one"],
+        Option(
+            "Both ways, multiplied or each linking one direction; or one way.", "--align-prompts"
+        ),
+    ] = "multiplied"
+    join: Annotated[
+        Literal["intersection", "union", "grow-diag", "grow-diag-final-and"],
+        Option("How links of source and of target words are joined.", "--align-join"),
+    ] = "intersection"
+
+
+def _given(**values: Any) -> HeadLinks | None:
+    """None for the defaults, so that runs of other aligners keep their signatures."""
+    made = HeadLinks(**values)
+    return None if made == HeadLinks() else made
+
+
+#: How settings that have an aligner hold `HeadLinks`.
+HEAD_LINKS = Nested(make=_given)
+
+
+@dataclass(frozen=True)
 class TranslationScore(Resampled):
     """How to score.
 
@@ -42,7 +91,9 @@ class TranslationScore(Resampled):
         scope: "all" keys a query can see, or the "source" tokens only.
         query: "predict", the row that predicts the target token (the paper), or "read", its own.
         average: "macro", the mean of sentence scores (the paper), or "micro", over all tokens.
-        aligner: "links", "eflomal" or "llm"; None: the data's links if it has them, else eflomal.
+        aligner: "links", "eflomal", "llm" or "heads"; None: the data's links if it has them, else
+            eflomal.
+        head_links: how "heads" links words; None: as by default.
         chat: whether prompts go through the chat template; None: where the tokenizer has one.
         answer_only: score the answer in an output of "greedy" alone, not what stands around it.
         skip_identical: leave out target tokens whose aligned word has the same surface form.
@@ -59,6 +110,7 @@ class TranslationScore(Resampled):
     skip_identical: options.SkipIdentical = False
     aligner: options.Aligner = None
     llm: Annotated[LlmAligner | None, MadeBy(llm_aligner)] = None
+    head_links: Annotated[HeadLinks | None, HEAD_LINKS] = field(default=None, metadata=GIVEN)
     template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
         DEFAULT_TEMPLATE, Template
     )
@@ -74,6 +126,20 @@ class TranslationScore(Resampled):
         super().__post_init__()
         if self.chance_draws < 0:
             raise InputError("chance_draws must be 0 or more")
+        if self.head_links is not None and self.aligner != "heads":
+            raise InputError("--align-heads and its kin are for --aligner heads; add it")
+
+
+def by_heads(**values: Any) -> TranslationScore:
+    """Settings of links by heads if no other aligner is named."""
+    return TranslationScore(**{"aligner": "heads", **values})
+
+
+#: The settings that have no say where words are linked and no head is scored.
+NOT_LINKING = (
+    "decode", "scope", "query", "average", "skip_identical", "answer_only", "max_new_tokens",
+    "keep_peaks",
+)  # fmt: skip
 
 
 def check_aligner(pairs: PairFile, config: TranslationScore) -> None:
@@ -84,6 +150,9 @@ def check_aligner(pairs: PairFile, config: TranslationScore) -> None:
     """
     if config.llm is not None:
         check_endpoint(config.llm, "word alignment by a language model")
+    how = config.head_links or HeadLinks()
+    if config.aligner == "heads" and not (how.heads and how.rows):
+        align.check_aligner(pairs, "eflomal")
     if config.decode != "greedy":
         align.check_aligner(pairs, config.aligner)
     elif config.aligner == "links":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,11 +21,32 @@ from headscope.data.align import (
     linked_pairs,
 )
 from headscope.data.files import write_text_atomically
-from headscope.data.pairs import ALIGN_FORMAT, PairSource, align_note, read_pairs, write_pairs
+from headscope.data.pairs import (
+    ALIGN_FORMAT,
+    PairFile,
+    PairSource,
+    align_note,
+    read_pairs,
+    write_pairs,
+)
+from headscope.data.split import draw_shots
 from headscope.errors import InputError, naming
-from headscope.find.translation_config import llm_aligner
+from headscope.find.translation_config import (
+    NOT_LINKING,
+    TranslationScore,
+    by_heads,
+    check_aligner,
+    llm_aligner,
+)
 from headscope.runs import Result, Signature, configuration, decode, dump_json, file_digest
-from headscope.settings import MadeBy, Option, Settings
+from headscope.settings import MadeBy, Nested, Option, Settings
+from headscope.studies.models import (
+    PROMPTED,
+    ModelChoice,
+    model_inputs,
+    resolved_chat,
+    template_inputs,
+)
 from headscope.studies.study import OUT_FILE, Study
 
 
@@ -45,7 +66,8 @@ class Align(Settings):
 
     The text stays as it is. In scripts without spaces a column units holds the characters of what
     is linked; a column aligner names what made the links. eflomal is fitted on all of the file
-    (its first 100,000 pairs), also with --limit.
+    (its first 100,000 pairs), also with --limit. --aligner heads reads the attention of heads of
+    --model while it translates.
     """
 
     source: PairSource
@@ -57,7 +79,17 @@ class Align(Settings):
         ),
     ] = ()
     llm: Annotated[LlmAligner | None, MadeBy(_annotator)] = None
+    score: Annotated[
+        TranslationScore, Nested(without=(*NOT_LINKING, "aligner", "llm", "seed"), make=by_heads)
+    ] = field(default_factory=by_heads)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+    shots: options.Shots = 0
     overwrite: Annotated[bool, Option("Replace what the file given by --out holds.")] = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.aligner != "heads" and self.score.head_links is not None:
+            raise InputError("--align-heads and its kin are for --aligner heads; add it")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +116,8 @@ def align(config: Align, out: Path | None = None) -> AlignResult:
     how = AlignWords(aligner=chosen, llm=config.llm)
     inputs = {"data": pairs.digest}
     inputs |= {f"extra {number}": helper.digest for number, helper in enumerate(helpers, 1)}
-    key = Signature.of("align", _config(source, how), inputs)
+    how, signed = _by_heads(config, pairs, how) if chosen == "heads" else (how, {})
+    key = Signature.of("align", {**_config(source, how), **signed}, inputs)
     file = out or Path("runs") / f"align-{key.hash}.tsv"
     result = _stored(file, key, config.overwrite)
     if result is None:
@@ -108,6 +141,23 @@ def align(config: Align, out: Path | None = None) -> AlignResult:
         write_text_atomically(align_note(file), text + "\n")
     made: AlignResult = decode(AlignResult, result)
     return replace(made, signature=str(key), run=str(file))
+
+
+def _by_heads(config: Align, pairs: PairFile, how: AlignWords) -> tuple[AlignWords, dict[str, Any]]:
+    """How heads link the pairs, and what decides it; no weight is read before a word is linked.
+
+    Shots are drawn from the pairs, and are linked too.
+    """
+    from headscope.find.translation import linker, with_heads
+
+    check_aligner(pairs, config.score)
+    lm = config.model.load_for()
+    score = with_heads(lm, (), resolved_chat(lm, config.score))
+    shots = draw_shots(pairs.pairs, config.shots, 0, pairs.path) if config.shots else ()
+    file = replace(pairs, shots=shots)
+    signed = {"score": configuration(score), "shots": file.shots_digest, **model_inputs(lm)}
+    signed |= template_inputs(lm) if score.chat else {}
+    return replace(how, linker=linker(lm, file, score)), signed
 
 
 def _line(result: AlignResult) -> str:

@@ -40,6 +40,7 @@ COMMANDS = {
     "verify removal": "headscope.studies.verify.removal",
     "verify heads": "headscope.studies.verify.heads",
     "verify circuit": "headscope.studies.verify.circuit",
+    "verify alignment": "headscope.studies.verify.alignment",
     "verify tasks": "headscope.studies.verify.tasks",
     "verify attention": "headscope.studies.verify.attention",
     "verify one-by-one": "headscope.studies.verify.one_by_one",

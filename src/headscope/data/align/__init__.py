@@ -1,8 +1,9 @@
 """Word alignment: one aligner a file, and one function over them.
 
 ``links`` takes the links the data give, whoever made them, ``eflomal`` fits a statistical aligner
-on the sentences, ``llm`` asks a language model. All give links between units with their places in
-the sentences.
+on the sentences, ``llm`` asks a language model, ``heads`` reads the attention of a decoder's heads
+(a function that is given here, since data know no model). All give links between units with their
+places in the sentences.
 """
 
 from __future__ import annotations
@@ -44,10 +45,15 @@ from headscope.data.words import (
     units_name,
 )
 from headscope.errors import InputError
+from headscope.settings import UNSIGNED
 
-ALIGNERS = ("links", "eflomal", "llm")
+ALIGNERS = ("links", "eflomal", "llm", "heads")
 
 Splitter = Callable[[str], Sequence[Word]]
+#: Of a pair the words of both sides.
+Sides = tuple[tuple[Word, ...], tuple[Word, ...]]
+#: Its name, and links of pairs between these words.
+Linker = Callable[[Sequence[SentencePair], Sequence[Sides]], tuple[str, Sequence[Links | None]]]
 
 __all__ = [
     "ALIGNERS",
@@ -70,7 +76,7 @@ class AlignWords:
 
     ``aligner`` None: the data's links if every pair has them, else eflomal. ``tokens`` splits a
     sentence into units of another kind than words, such as a model's own tokens; it is recorded
-    as ``tokens_name``.
+    as ``tokens_name``. ``linker`` is what ``heads`` asks (see ``headscope.find.head_links``).
     """
 
     aligner: str | None = None
@@ -79,6 +85,7 @@ class AlignWords:
     segmenter: Segmenter | None = None
     tokens: Splitter | None = None
     tokens_name: str = "tokens"
+    linker: Linker | None = field(default=None, metadata=UNSIGNED)
 
 
 @dataclass(frozen=True)
@@ -183,14 +190,14 @@ def align_words(
     marked = given and any(pair.units is not None for pair in pairs)
     units = units_name(given, options.segmenter)
 
-    def split(pair: SentencePair) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+    def split(pair: SentencePair) -> Sides:
         if options.tokens is not None and aligner != "links":
             return tuple(options.tokens(pair.source)), tuple(options.tokens(pair.target))
         if given and (pair.links is not None or not marked):
             return pair.words if marked else linked_words(pair.source, pair.target)
         return by_rule(pair)
 
-    def by_rule(pair: SentencePair) -> tuple[tuple[Word, ...], tuple[Word, ...]]:
+    def by_rule(pair: SentencePair) -> Sides:
         first, second = (
             tuple(split_words(text, False, options.segmenter))
             for text in (pair.source, pair.target)
@@ -213,6 +220,11 @@ def align_words(
         extra = [(_texts(source), _texts(target)) for source, target in map(split, extra_pairs)]
         links = align_eflomal(texts, extra, options.eflomal)
         stats["fitted_on"] = len(texts) + len(short_enough(extra))
+    elif aligner == "heads":
+        if options.linker is None:
+            raise InputError("the aligner heads needs a model; give one")
+        name, made = options.linker(pairs, words)
+        links = tuple(made)
     else:
         if options.llm is None:
             raise InputError("the aligner llm needs the name of a model; give one")
@@ -257,7 +269,9 @@ def linked_pairs(pairs: Sequence[SentencePair], alignment: Alignment) -> tuple[S
             links = carried_links(links, words, linked_words(pair.source, pair.target))
         units = spans_of(words) if marked else None
         aligner = pair.aligner if given else name
-        result.append(replace(pair, links=links, units=units, aligner=aligner))
+        possible = pair.possible if given else frozenset()
+        made = replace(pair, links=links, units=units, aligner=aligner, possible=possible)
+        result.append(made)
     return tuple(result)
 
 

@@ -17,6 +17,7 @@ from headscope.data.align import Alignment, AlignWords, align_file
 from headscope.data.pairs import PairFile, write_pairs
 from headscope.data.words import split_words
 from headscope.find.key_attention import KeyTokens
+from headscope.find.translation import linker
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import resolve_heads
 from headscope.heads.draws import draw_sets
@@ -55,7 +56,7 @@ from headscope.studies.compare.overlap import CompareOverlap, compare_overlap
 from headscope.studies.costs.estimate import Work
 from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
 from headscope.studies.find.translation import FindTranslation, find_translation
-from headscope.studies.models import POCKET
+from headscope.studies.models import POCKET, model_inputs, resolved_chat
 from headscope.studies.pairs import PairsChoice, find_and_check, read_directions
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
@@ -195,14 +196,19 @@ def _links(setting: Setting, out: Path, progress: Progress | None) -> Result:
     name, pairs = next(iter(read_directions(choice, setting.model.model, "dev").items()))
     aligner = setting.steering.aligner
     settings = {"direction": name, **({} if aligner is None else {"aligner": aligner})}
+    asked, inputs = AlignWords(aligner, llm=setting.linker), {name: pairs.digest}
+    if aligner == "heads":
+        lm = setting.model.load_for()
+        asked = replace(asked, linker=linker(lm, pairs, resolved_chat(lm, scoring(setting))))
+        inputs |= model_inputs(lm)
 
     def link(run: Run) -> Result:
         if progress is not None:
             progress("linking words", 0, 1)
-        linked = align_file(pairs, AlignWords(aligner, llm=setting.linker))
+        linked = align_file(pairs, asked)
         return links_described(name, pairs, linked)
 
-    return carry_out("reproduce links", out, settings, {name: pairs.digest}, link)
+    return carry_out("reproduce links", out, settings, inputs, link)
 
 
 def links_described(name: str, pairs: PairFile, linked: Alignment) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
 from headscope.errors import naming
 from headscope.executors import Execution
-from headscope.find.translation import translation_score
+from headscope.find.translation import translation_score, with_heads
 from headscope.find.translation_config import TranslationScore, check_aligner
 from headscope.heads import (
     HeadScores,
@@ -110,7 +110,7 @@ def find_translation(
     began = time.monotonic()
     directions = checked_directions(config.pairs, config.model.model, config.score)
     lm = config.model.load_for(config.execution)
-    config = replace(config, score=resolved_chat(lm, config.score))
+    config = replace(config, score=with_heads(lm, (), resolved_chat(lm, config.score)))
 
     def compute(run: Run) -> TranslationResult:
         works = check_translations(lm, directions, config.score, run, config.baseline, progress)
