@@ -1,0 +1,47 @@
+"""How far a simultaneous translation is behind its source, in source words; no model takes part.
+
+`delays` are, of each word of an output, how many words of the source had been read when it was
+complete; `source` is how many there are in all, and `target` how many words of the target the ideal
+translator, which keeps pace with the source, would write. An output without a word counts as one
+that is written when all is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+
+def average_lagging(delays: Sequence[int], source: int, target: int | None = None) -> float:
+    """AL (Ma et al. 2019, arXiv 1810.08398): the mean lag of the words up to the first one that is
+    written when all is read.
+
+    `target` is by default the length of the output, as in the paper; others take the reference's.
+    """
+    known = list(delays) or [source]
+    pace = source / (target or len(known))
+    last = next((at for at, read in enumerate(known) if read >= source), len(known) - 1)
+    return sum(read - at * pace for at, read in enumerate(known[: last + 1])) / (last + 1)
+
+
+def length_adaptive_lagging(delays: Sequence[int], source: int, reference: int) -> float:
+    """LAAL (Papi et al. 2022, arXiv 2206.05807): AL with the longer of output and reference, so
+    that words too many are no gain."""
+    return average_lagging(delays, source, max(len(delays), reference))
+
+
+def differentiable_lagging(delays: Sequence[int], source: int) -> float:
+    """DAL (Cherry and Foster 2019, arXiv 1906.00048): the mean lag of all words, where each takes
+    at least the time in which the ideal translator writes one."""
+    known = list(delays) or [source]
+    pace = source / len(known)
+    slowed = accumulate(known, lambda before, read: max(read, before + pace))
+    return sum(read - at * pace for at, read in enumerate(slowed)) / len(known)
+
+
+#: By name, of delays, the words of the source and those of the reference.
+LATENCIES: dict[str, tuple[str, Callable[[Sequence[int], int, int], float]]] = {
+    "laal": ("LAAL", length_adaptive_lagging),
+    "al": ("AL", lambda delays, source, _: average_lagging(delays, source)),
+    "dal": ("DAL", lambda delays, source, _: differentiable_lagging(delays, source)),
+}
