@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
-
 from transformers.cache_utils import DynamicCache
 
 from headscope.data.pairs import PairFile, SentencePair
@@ -258,22 +257,29 @@ def interpreted(drafts: Drafts, source: str, policy: Policy, step: int = 1) -> I
 
 
 def interpret(
-    make: Callable[[], tuple[Drafts, Policy]], chunks: Iterable[str], step: int = 1
+    lm: LanguageModel,
+    pairs: PairFile,
+    heads: HeadSet,
+    chunks: Iterable[str],
+    frontier: int = 2,
+    step: int = 1,
+    template: Template = DEFAULT_TEMPLATE,
+    chat: bool | None = None,
+    most: int | None = None,
 ) -> Iterator[str]:
-    """Translate text as it comes, in chunks of any size, a sentence a line: what is added to the
-    translation, as soon as it is written, and the end of each line.
+    """Translate text as it comes, in chunks of any size, a sentence a line, by AlignAtt.
 
-    `make` gives the drafts and the policy of a line.
+    Yields what is added to the translation, as soon as it is written, and the end of each line.
+    Arguments as of `Drafts`, `align_att` and `written`.
     """
     characters = chain.from_iterable(chunks)
     for first in characters:
+        drafts = Drafts(lm, pairs, [heads], template, chat, most)
         said, tokens = "", list[int]()
-        drafts, policy = make()
-        for token, _ in written(drafts, _arriving(first, characters), policy, step):
+        for token, _ in written(drafts, _arriving(first, characters), align_att(frontier), step):
             tokens.append(token)
             text = drafts.made(tokens).text
-            # The last character may lack a byte.
-            if len(text) > len(said) and not text.endswith("\ufffd"):
+            if not text.endswith("\ufffd"):  # a character that lacks a byte
                 yield text[len(said) :]
                 said = text
         yield drafts.made(tokens).text[len(said) :] + "\n"
