@@ -287,14 +287,15 @@ def interpret(
 
 def _arriving(first: str, characters: Iterator[str]) -> Iterator[str]:
     """A line as far as its words are complete, after each of them, up to its end."""
-    text, words = "", 0
+    text, end = "", 0
     for char in takewhile(lambda char: char != "\n", chain(first, characters)):
         text += char
-        known = [word for word in running_words(text) if word.end < len(text)]
-        for word in known[words:]:
-            yield text[: word.end]
-        words = len(known)
-    if len(running_words(text)) > words:
+        start = end
+        for word in running_words(text[start:]):
+            if start + word.end < len(text):
+                end = start + word.end
+                yield text[:end]
+    if running_words(text[end:]):
         yield text.rstrip()
 
 
