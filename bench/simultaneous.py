@@ -1,4 +1,4 @@
-"""Simultaneous translation of talks by real models: heads beside wait-k and random heads.
+"""Simultaneous translation by the bundled model and of talks by real ones: heads beside wait-k.
 
     python bench/simultaneous.py FOLDER --models DIR --data DIR --out FILE [--only NAME ...]
 
@@ -21,10 +21,17 @@ from real_models import Step, run
 #: Sentences to find and to test on by model, and the options of both.
 MODELS = {"gemma3": (80, 20, "--shots 3"), "qwen-0.5b": (200, 15, ""), "qwen-1.5b": (200, 10, "")}
 PAIRS = ("en-de", "en-zh")
+#: Directions of the bundled model, and sentences to find and to test on.
+POCKET, FIND, TEST = ("en-de", "en-tr"), 200, 60
 
 
 def steps() -> Iterator[Step]:
     """Heads, then policies, of each model and direction."""
+    for pair in POCKET:
+        heads = f"pocket-ts-{pair}"
+        yield Step(heads, "", f"find translation-score --pair {pair} --limit {FIND}")
+        policies = f"use simultaneous --heads {{runs}}/{heads} --pair {pair} --limit {TEST}"
+        yield Step(f"pocket-{pair}", "", policies)
     for model, (find, test, shots) in MODELS.items():
         short = model.removeprefix("qwen-")
         for pair in PAIRS:

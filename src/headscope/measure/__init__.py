@@ -14,6 +14,11 @@ from headscope.measure.intervals import (
     rate_interval,
     wilson_interval,
 )
+from headscope.measure.latency import (
+    average_lagging,
+    differentiable_lagging,
+    length_adaptive_lagging,
+)
 from headscope.measure.metrics import (
     BleuTokenizer,
     RougeL,
@@ -45,6 +50,7 @@ __all__ = [
     "Overlap",
     "RougeL",
     "Score",
+    "average_lagging",
     "bert_score",
     "bleu",
     "bleu_from_statistics",
@@ -57,8 +63,10 @@ __all__ = [
     "chrf",
     "chrf_from_statistics",
     "comet",
+    "differentiable_lagging",
     "identifier_name",
     "least_p",
+    "length_adaptive_lagging",
     "off_targets",
     "overlap",
     "overlap_within",

@@ -132,8 +132,9 @@ class UseSimultaneous(Settings):
 class SimultaneousDetails(Ranking):
     """What was compared: AlignAtt of `heads` and the others, in words read `step` at a time.
 
-    `latency` is the range of LAAL, by direction, in which qualities are compared; `cpu_seconds` are
-    those a word of the source takes with the first frontier, all heads of the comparison watched.
+    `latency` is the range of LAAL, by direction, in which qualities are compared;
+    `cpu_seconds_a_word` is what a word of the source takes at the first frontier, with all heads of
+    the comparison watched.
     """
 
     heads: tuple[str, ...] = ()
@@ -143,7 +144,7 @@ class SimultaneousDetails(Ranking):
     step: int = 1
     draws: int = 0
     latency: dict[str, tuple[float, float]] = field(default_factory=dict)
-    cpu_seconds: float | None = None
+    cpu_seconds_a_word: float | None = None
     leakage: Leakage | None = None
     baseline_check: BaselineCheck = field(default_factory=BaselineCheck)
 
@@ -204,7 +205,7 @@ def use_simultaneous(
                 step=policies.step,
                 draws=policies.draws,
                 latency=latency,
-                cpu_seconds=seconds / words,
+                cpu_seconds_a_word=seconds / words,
                 leakage=leakage,
                 baseline_check=works["baseline_check"],
             ),
@@ -422,7 +423,7 @@ def _show(result: SimultaneousResult, run: Path) -> Shown:
                 (f"latencies compared, {name}", f"LAAL {fixed(low, 2)} to {fixed(high, 2)} words")
                 for name, (low, high) in details.latency.items()
             ),
-            ("CPU seconds a source word", fixed(details.cpu_seconds or 0.0, 3)),
+            ("CPU time a source word", f"{fixed(details.cpu_seconds_a_word or 0.0, 3)}\u00a0s"),
         ],
         [
             Section("Heads", [HeadSets("Heads that say when to wait",
