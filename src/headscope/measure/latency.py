@@ -60,12 +60,10 @@ READ_AT = 9
 def curve_statistics(
     quality: Sequence[NDArray[Any]], lag: Sequence[NDArray[Any]], ends: tuple[float, float]
 ) -> NDArray[np.float64]:
-    """Numbers of every example from which `quality_between` has the quality of a curve of points.
-
-    `quality` (S, F) are the statistics of the points' quality, `lag` (S,) their latencies; `ends`
-    is the range of latencies in which the curve is read.
-    """
-    every = [np.ones(len(lag[0])), *(np.full(len(lag[0]), end) for end in ends)]
+    """Numbers of every example that `quality_between` reads: of each point of a curve the
+    statistics of its quality (S, F) and its latency (S,); and the latencies between which it is
+    read."""
+    every = (np.full(len(lag[0]), value) for value in (1, *ends))
     return np.concatenate([*quality, np.stack([*lag, *every], axis=1)], axis=1)
 
 
@@ -77,22 +75,14 @@ def quality_between(score: FromStatistics, points: int) -> FromStatistics:
     """
 
     def scored(sums: NDArray[Any]) -> Floats:
-        whole = np.asarray(sums, dtype=np.float64)
-        lags, (low, high) = whole[..., -points - 3 : -3], np.moveaxis(whole[..., -2:], -1, 0)
-        many = whole[..., -3:-2]
-        shape = (*whole.shape[:-1], points, (whole.shape[-1] - points - 3) // points)
-        order = np.argsort(lags, axis=-1, kind="stable")
-        x = np.take_along_axis(lags / many, order, axis=-1)
-        y = np.take_along_axis(score(whole[..., : -points - 3].reshape(shape)), order, axis=-1)
-        means = np.stack([low, high], axis=-1) / many
-        at = means[..., :1] + np.linspace(0, 1, READ_AT) * (means[..., 1:] - means[..., :1])
-        above = (x[..., None, :] <= at[..., None]).sum(axis=-1)
-        left, right = (np.clip(above - less, 0, points - 1) for less in (1, 0))
-        x0, x1, y0, y1 = (
-            np.take_along_axis(each, place, axis=-1)
-            for each in (x, y) for place in (left, right)
-        )  # fmt: skip
-        way = np.divide(at - x0, x1 - x0, where=x1 > x0, out=np.zeros_like(at))
-        return np.asarray((y0 + np.clip(way, 0, 1) * (y1 - y0)).mean(axis=-1))
+        rows = np.asarray(sums, dtype=np.float64).reshape(-1, sums.shape[-1])
+        quality = score(rows[:, : -points - 3].reshape(len(rows), points, -1))
+        lags = rows[:, -points - 3 :] / rows[:, -3:-2]
+        order = lags[:, :points].argsort(axis=1, kind="stable")
+        means = [
+            np.interp(np.linspace(*lag[-2:], READ_AT), lag[own], value[own]).mean()
+            for lag, value, own in zip(lags, quality, order, strict=True)
+        ]
+        return np.reshape(means, sums.shape[:-1])
 
     return scored

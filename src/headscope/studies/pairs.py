@@ -9,12 +9,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from headscope import options
-from headscope.data.languages import (
-    language_name,
-    parse_direction,
-    same_language,
-    settled_direction,
-)
+from headscope.data.languages import language_name, parse_direction, same_language
 from headscope.data.pairs import PairFile, PairSource, SentencePair, direction_of, read_pairs
 from headscope.data.split import (
     draw_reference,
@@ -111,30 +106,21 @@ def read_directions(
 
 
 def read_direction(choice: PairsChoice, model: str, seed: int = 0) -> PairFile:
-    """A direction with its shots and without sentences, for such as are yet to come.
+    """A direction for sentences that are yet to come, with shots from the data as for any others;
+    without data or shots, of languages alone.
 
-    Shots are drawn from `shots_data`, or of the pocket model's train split. Raises `InputError`
-    where there are sentences, several directions, or shots without data.
+    Raises `InputError` unless one direction is named.
     """
-    if choice.data or (choice.shots and not choice.shots_data and model != POCKET):
-        raise InputError(
-            "sentences come from stdin, so --data is not read; examples come from --shots-data"
-        )
-    own = dataclasses.replace(choice, data=choice.shots_data, shots_data=(), limit=1)
-    if choice.shots_data or model == POCKET:
-        directions = read_directions(own, model, "test", seed=seed)
+    directions: Mapping[str, PairFile]
+    if choice.data or choice.shots or model == POCKET:
+        directions = read_directions(dataclasses.replace(choice, limit=1), model, "test", seed=seed)
     else:
-        wanted = settled_direction(
-            next(iter(choice.pair), None), choice.source_language, choice.target_language, ""
-        )
-        if wanted is None:
-            raise InputError("the languages are not given; add --pair en-de")
+        wanted = direction_of(PairSource("stdin", *choice.pair[:1]))
         alone = PairFile((), wanted.source, wanted.target, "stdin", "")
-        directions = _named({"": alone}, choice.language_names)
-    if len(directions) != 1 or len(choice.pair) > 1:
+        directions = _named(dict.fromkeys(choice.pair, alone), choice.language_names)
+    if len(directions) != 1:
         raise InputError(
-            f"stdin is of one direction, not of {max(len(directions), len(choice.pair))}; name it "
-            "by --pair, such as --pair en-de"
+            f"what comes is of one direction, not of {len(directions)}; add --pair, such as en-de"
         )
     return dataclasses.replace(next(iter(directions.values())), pairs=())
 

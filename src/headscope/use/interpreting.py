@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, takewhile
 from operator import eq
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,7 +24,6 @@ from transformers.cache_utils import DynamicCache
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import DEFAULT_TEMPLATE, Template, translation_prompts
 from headscope.data.words import membership, running_words, within
-from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.lm.attention.maps import attention_to_words
 from headscope.lm.attention.weights import WeightRequest
@@ -43,12 +42,14 @@ if TYPE_CHECKING:
 class Drafted(NamedTuple):
     """A token that the model would write next.
 
-    `focus` is, of each set of heads, the word of the source (from 0) that gets most of their mean
-    attention at the position that predicts the token; `ends` is whether the text ends with it.
+    `focus`: of each set of heads the word of the source (from 0) with most of their mean attention
+    at the position that predicts the token; `words`: of the text with the token; `ends`: whether
+    the text ends with it.
     """
 
     token: int
     focus: tuple[int, ...]
+    words: int
     ends: bool
 
 
@@ -60,26 +61,17 @@ Policy = Callable[[int, Sequence[int], Iterator[Drafted]], list[int]]
 def align_att(frontier: int, heads: int = 0) -> Policy:
     """Write while the attention of a set of heads, by its place, is not on the last words."""
 
-    def written(read: int, before: Sequence[int], draft: Iterator[Drafted]) -> list[int]:
-        looking_back = takewhile(lambda each: each.focus[heads] < read - frontier, draft)
-        return [each.token for each in looking_back]
-
-    return written
+    return _while(lambda read, each: each.focus[heads] < read - frontier)
 
 
-def wait_k(lm: LanguageModel, k: int) -> Policy:
+def wait_k(k: int) -> Policy:
     """Write the first word when k words are read, and a further one for each word read then (Ma et
     al. 2019)."""
+    return _while(lambda read, each: read >= k and each.words <= read - k + 1)
 
-    def written(read: int, before: Sequence[int], draft: Iterator[Drafted]) -> list[int]:
-        new: list[int] = []
-        for each in draft if read >= k else ():
-            if len(running_words(lm.decode([*before, *new, each.token]))) > read - k + 1:
-                break
-            new.append(each.token)
-        return new
 
-    return written
+def _while(may: Callable[[int, Drafted], bool]) -> Policy:
+    return lambda read, _, draft: [d.token for d in takewhile(lambda each: may(read, each), draft)]
 
 
 def local_agreement(drafts: int) -> Policy:
@@ -97,10 +89,9 @@ def local_agreement(drafts: int) -> Policy:
     return written
 
 
-@dataclass(frozen=True, eq=False)
-class _Source:
-    """A part of a source in its prompt: the prompt's tokens, which of them are of the source, the
-    words of each of these, and the most tokens of its translation."""
+class _Source(NamedTuple):
+    """A part of a source: the tokens of its prompt, which of them are of the source, the words of
+    each of these, and the most tokens of a translation."""
 
     ids: tuple[int, ...]
     places: NDArray[np.intp]
@@ -166,11 +157,7 @@ class Drafts:
             encoded, words = lm.encoded(prompt.text, prompt.special), running_words(text)
             room = lm.context_length - len(encoded.ids)
             if room < 1:
-                raise InputError(
-                    f"the source {text[:40]!r} has {len(encoded.ids)} tokens with its prompt, and "
-                    f"the model's context holds {lm.context_length}; give shorter sentences, or "
-                    "fewer shots"
-                )
+                raise alone.too_long(0, len(encoded.ids), lm.context_length)
             places = np.flatnonzero(within(encoded.spans, *prompt.source_span))
             member = membership(encoded.spans[places], words, prompt.source_start)
             most = self._most or 2 * len(lm.encode(text, special=False)) + 32
@@ -183,7 +170,8 @@ class Drafts:
         token = int(logits.argmax())
         focus = (attention_to_words(weights, source.member, each) for each in self._sets)
         ends = self.lm.stop_table.cut([*written, token], self._newline)[1] != "length"
-        return Drafted(token, tuple(int(each.argmax()) for each in focus), ends)
+        words = len(running_words(self.lm.decode([*written, token])))
+        return Drafted(token, tuple(int(each.argmax()) for each in focus), words, ends)
 
     def _pass(
         self, ids: tuple[int, ...], places: NDArray[np.intp]

@@ -4,43 +4,41 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope import options
 from headscope.data.pairs import PairFile
-from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.data.rows import clean_text
 from headscope.data.words import running_words
 from headscope.errors import InputError
 from headscope.evidence.blocks import levels_table, tables, uncertainty, verdict
-from headscope.evidence.controls import DEFAULT, Controlled, drawn
-from headscope.evidence.rows import ORIGINAL, SELECTED, Condition, Evidence, Statistic
+from headscope.evidence.controls import drawn
+from headscope.evidence.rows import SELECTED, Condition, Evidence, Statistic
 from headscope.evidence.runner import Within, kept_units
 from headscope.evidence.table import evidence as table
 from headscope.evidence.texts import TEXT_MEASURES, Outputs, measured_texts
-from headscope.executors import Execution
-from headscope.heads import HeadSet, about_rank, resolve_heads
-from headscope.measure.baseline import Rules
+from headscope.heads import Head, HeadSet, about_rank
 from headscope.measure.latency import LATENCIES, curve_statistics, quality_between
 from headscope.measure.statistics import counted, counted_mean
 from headscope.progress import Progress
 from headscope.results.common import BaselineCheck, ComparedResult, Leakage, Ranking
-from headscope.runs import Run, encode
-from headscope.settings import UNSIGNED, Nested, Option, Settings, build
+from headscope.runs import Run
+from headscope.settings import UNSIGNED, Nested, Option, build
 from headscope.shown.blocks import HeadSets, Lines, Section, Series, Shown, method_section
 from headscope.shown.words import count, fixed, sentence_of
 from headscope.studies.baseline import check_translations
-from headscope.studies.leakage import check_leakage
-from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat, run_with_model
-from headscope.studies.pairs import PairsChoice, pair_inputs, read_direction, read_directions
+from headscope.studies.models import run_with_model
+from headscope.studies.pairs import pair_inputs, read_direction
 from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
+from headscope.studies.verify.removal import VerifyRemoval, head_sets, opened
+from headscope.verify.translation.conditions import Removal
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -48,19 +46,28 @@ if TYPE_CHECKING:
 
 COMMAND = "use simultaneous"
 WAIT_K, LOCAL_AGREEMENT = "wait-k", "local agreement"
-#: A policy at all its settings together; and how a setting of each is called.
-CURVE, FRONTIER = "curve", "frontier"
+#: A policy at all its settings together, and the frontier of who waits for whole sentences.
+CURVE, WHOLE = "curve", 1 << 62
 #: Measures whose mean over latencies is tested.
 QUALITIES = ("chrf", "bleu")
 
 
 @dataclass(frozen=True)
-class Policies(Controlled):
-    """When something is written, and what the heads are compared with.
+class UseSimultaneous(VerifyRemoval):
+    """Translate while the source arrives word by word; where heads look says when to wait.
 
-    Each number of `frontier`, `wait` and `agreement` is a point of a policy's curve.
+    AlignAtt with the --heads, at each --frontier, beside wait-k, local agreement and random heads:
+    quality by latency. With --stream lines from stdin are translated as their words arrive, at the
+    first --frontier.
     """
 
+    removal: Annotated[
+        Removal,
+        Nested(
+            without=("gates", "threshold", "measure", "ablate", "answer_only"),
+            changed={"draws": Option("Draws of random heads.", min=1, default=19)},
+        ),
+    ] = field(default_factory=Removal)
     frontier: Annotated[
         tuple[int, ...],
         Option(
@@ -78,59 +85,21 @@ class Policies(Controlled):
         Option("Local agreement: drafts in a row that must agree; repeatable.", min=2),
     ] = (2, 3)
     step: Annotated[int, Option("Words read at a time.", min=1)] = 1
-    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
-        DEFAULT_TEMPLATE, Template
+    stream: Annotated[bool, Option("Translate stdin to stdout, a sentence a line.")] = field(
+        default=False, metadata=UNSIGNED
     )
-    chat: options.Chat = None
-    max_new_tokens: options.MaxNewTokens = None
-    draws: options.Draws = 19
-    controls: options.Controls = DEFAULT
-    seed: options.Seed = 0
-    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
-    answer_only: bool | None = None
 
     def __post_init__(self) -> None:
-        for name in (FRONTIER, "wait", "agreement"):
+        for name in ("frontier", "wait", "agreement"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
                 raise InputError(f"--{name} is {values or 'empty'}; give numbers, each once")
         super().__post_init__()
 
 
-@dataclass(frozen=True)
-class UseSimultaneous(Settings):
-    """Translate while the source arrives word by word; where heads look says when to wait.
-
-    AlignAtt with the --heads, at each --frontier, beside wait-k, local agreement and random heads:
-    quality by latency. With --stream lines from stdin are translated as their words arrive, at the
-    first --frontier.
-    """
-
-    heads: options.Heads = field(metadata=UNSIGNED)
-    k: Annotated[
-        options.Amount | None,
-        Option(
-            "Number of heads, or a share such as 2%; without it a set is used whole, and of "
-            "scores 20 heads, or 15% in a model of fewer than 256.",
-            metavar="K",
-            typed=str,
-        ),
-    ] = field(default=None, metadata=UNSIGNED)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
-    pairs: PairsChoice = field(default_factory=PairsChoice)
-    policies: Policies = field(default_factory=Policies)
-    stream: Annotated[bool, Option("Translate stdin to stdout, a sentence a line.")] = field(
-        default=False, metadata=UNSIGNED
-    )
-    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
-    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
-
-
 @dataclass(frozen=True, kw_only=True)
 class SimultaneousDetails(Ranking):
-    """What was compared: AlignAtt of `heads` and the others, in words read `step` at a time.
+    """AlignAtt of `heads` and the other policies, in words read `step` at a time.
 
     `latency` is the range of LAAL, by direction, in which qualities are compared;
     `cpu_seconds_a_word` is what a word of the source takes at the first frontier, with all heads of
@@ -142,7 +111,6 @@ class SimultaneousDetails(Ranking):
     wait: tuple[int, ...] = ()
     agreement: tuple[int, ...] = ()
     step: int = 1
-    draws: int = 0
     latency: dict[str, tuple[float, float]] = field(default_factory=dict)
     cpu_seconds_a_word: float | None = None
     leakage: Leakage | None = None
@@ -169,125 +137,108 @@ def use_simultaneous(
             "stream is for the command line; in Python iterate over "
             "headscope.use.interpreting.interpret"
         )
-    seed = config.policies.seed
-    directions = read_directions(config.pairs, config.model.model, "test", seed=seed)
-    leakage = check_leakage(config.heads, directions, config.allow_overlap)
-    lm = config.model.load_for(config.execution)
-    policies = resolved_chat(lm, config.policies)
-    heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
-    if not len(heads):
-        raise InputError(f"{config.heads}: holds no heads, so none can look; name some")
-    conditions = planned(heads, policies)
+    inputs = opened(config, out)
+    lm, removal, directions, heads = inputs.lm, inputs.removal, inputs.directions, inputs.sets[-1]
+    points = planned(heads, config)
     settings = {
-        "settings": replace(config, policies=policies),
+        "settings": replace(config, removal=removal),
         "heads": list(map(str, heads)),
-        "leakage": encode(leakage),
+        **inputs.signed,
     }
 
     def compute(run: Run) -> SimultaneousResult:
-        works = check_translations(lm, directions, policies, run, config.baseline, progress)
-        units = interpretations(lm, directions, conditions, policies, run, progress)
-        evidence, latency = simultaneous_evidence(conditions, directions, units, seed)
-        run.write_jsonl("outputs.jsonl", _rows(conditions, directions, units))
-        words = sum(
-            len(running_words(pair.source)) for each in directions.values() for pair in each.pairs
-        )
+        works = check_translations(lm, directions, removal, run, config.baseline, progress)
+        units = interpretations(lm, directions, points, config.step, removal, run, progress)
+        evidence, latency = simultaneous_evidence([*points], directions, units, removal.seed)
+        run.write_jsonl("outputs.jsonl", _rows(points, directions, units))
+        sources = (pair.source for each in directions.values() for pair in each.pairs)
         seconds = sum(unit["seconds"] for each in units.values() for unit in each)
-        result = SimultaneousResult(
-            baseline_works=works["baseline_works"],
-            evidence=evidence,
-            details=SimultaneousDetails(
-                **about_rank(heads),
-                heads=tuple(map(str, heads)),
-                frontier=policies.frontier,
-                wait=policies.wait,
-                agreement=policies.agreement,
-                step=policies.step,
-                draws=policies.draws,
-                latency=latency,
-                cpu_seconds_a_word=seconds / words,
-                leakage=leakage,
-                baseline_check=works["baseline_check"],
-            ),
+        details = SimultaneousDetails(
+            **about_rank(heads),
+            heads=tuple(map(str, heads)),
+            **{name: getattr(config, name) for name in ("frontier", "wait", "agreement", "step")},
+            latency=latency,
+            cpu_seconds_a_word=seconds / sum(len(running_words(each)) for each in sources),
+            leakage=inputs.about.leakage,
+            baseline_check=works["baseline_check"],
         )
-        return replace(result, verdict=verdict(evidence, between("chrf"), curve_of(evidence)))
+        found = verdict(evidence, at_latency("chrf"), curve_of(evidence))
+        return SimultaneousResult(
+            baseline_works=works["baseline_works"], evidence=evidence, verdict=found,
+            details=details,
+        )  # fmt: skip
 
     return run_with_model(
-        lm, COMMAND, out, settings, pair_inputs(directions), compute, began, seed=seed,
+        lm, COMMAND, out, settings, pair_inputs(directions), compute, began, seed=removal.seed,
         kind=SimultaneousResult, config=config,
     )  # fmt: skip
 
 
-def between(measure: str) -> str:
+def at_latency(measure: str) -> str:
     """The name of a measure's mean over latencies."""
     return f"{measure}_at_latency"
 
 
-def planned(heads: HeadSet, policies: Policies) -> list[Condition]:
-    """Whole sentences; then AlignAtt of the heads and of random ones at each frontier, and the
-    other policies at theirs; and each policy as a curve."""
+def planned(heads: HeadSet, config: UseSimultaneous) -> dict[Condition, Callable[[], Policy]]:
+    """What makes the policy of each condition: whole sentences, AlignAtt of the heads and of random
+    ones at each frontier, and the others; sets of heads go by their place in `sets_of`."""
+    from headscope.use.interpreting import align_att, local_agreement, wait_k
+
     selected = Condition(SELECTED, k=len(heads), heads=tuple(map(str, heads)))
-    aligned = [selected, *drawn(selected, heads, policies)]
-    at = [
-        *(replace(each, of=f"{FRONTIER} {f}") for f in policies.frontier for each in aligned),
-        *(Condition(WAIT_K, of=str(k)) for k in policies.wait),
-        *(Condition(LOCAL_AGREEMENT, of=str(drafts)) for drafts in policies.agreement),
-    ]
-    fixed_ = [Condition(WAIT_K, of=CURVE), Condition(LOCAL_AGREEMENT, of=CURVE)]
-    return [Condition(), *at, *(replace(each, of=CURVE) for each in aligned), *fixed_]
+    aligned = [selected, *drawn(selected, heads, config.removal)]
+    place = sets_of(aligned).index
+    points: dict[Condition, Callable[[], Policy]] = {Condition(): partial(align_att, WHOLE)}
+    for frontier in config.frontier:
+        points |= {
+            replace(each, of=f"frontier {frontier}"): partial(
+                align_att, frontier, place(each.heads)
+            )
+            for each in aligned
+        }
+    points |= {Condition(WAIT_K, of=str(k)): partial(wait_k, k) for k in config.wait}
+    return points | {
+        Condition(LOCAL_AGREEMENT, of=str(drafts)): partial(local_agreement, drafts)
+        for drafts in config.agreement
+    }
+
+
+def sets_of(conditions: Iterable[Condition]) -> list[tuple[str, ...]]:
+    """The different sets of heads of conditions, in their order."""
+    return list(dict.fromkeys(each.heads for each in conditions if each.heads))
 
 
 def interpretations(
     lm: LanguageModel,
     directions: Mapping[str, PairFile],
-    conditions: Sequence[Condition],
-    policies: Policies,
+    points: Mapping[Condition, Callable[[], Policy]],
+    step: int,
+    removal: Removal,
     run: Run,
     progress: Progress | None = None,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Of each sentence of a direction `outputs`, text and delays under every condition that is no
-    curve, and the CPU `seconds` of the first frontier.
+    """Of each sentence of a direction `outputs`, text and delays by condition, and the CPU
+    `seconds` of the first frontier. All policies share what the model drafts."""
+    from headscope.use.interpreting import Drafts, interpreted
 
-    All policies share what the model drafts, so that each text is read once.
-    """
-    from headscope.use.interpreting import Drafts, align_att, interpreted, local_agreement, wait_k
-
-    measured = [each for each in conditions if each.of != CURVE]
-    sets = {each.heads: each.in_model(lm.geometry) for each in measured if each.heads}
-    places = {heads: at for at, heads in enumerate(sets)}
-
-    def policy(condition: Condition) -> Policy:
-        number = condition.of.rpartition(" ")[2]
-        if condition.kind == ORIGINAL:
-            return lambda read, before, draft: []
-        if condition.kind == WAIT_K:
-            return wait_k(lm, int(number))
-        if condition.kind == LOCAL_AGREEMENT:
-            return local_agreement(int(number))
-        return align_att(int(number), places[condition.heads])
-
+    sets = [HeadSet(lm.geometry, tuple(map(Head.parse, own))) for own in sets_of(points)]
     units = {
         f"{name} {at:06d}": (pairs, pair.source)
         for name, pairs in directions.items()
         for at, pair in enumerate(pairs.pairs)
     }
-    first = next(at for at, each in enumerate(measured) if each.kind == SELECTED)
-    order = [first, *(at for at in range(len(measured)) if at != first)]
+    first, *rest = sorted(points, key=lambda each: each.kind != SELECTED)
 
     def compute(mine: Sequence[str], within: Within) -> Iterator[tuple[str, Any]]:
         for name in mine:
             pairs, source = units[name]
-            drafts = Drafts(
-                lm, pairs, list(sets.values()), policies.template, policies.chat,
-                policies.max_new_tokens,
-            )  # fmt: skip
-            made: dict[int, Any] = {}
-            began, seconds = time.process_time(), 0.0
-            for at in order:
-                made[at] = interpreted(drafts, source, policy(measured[at]), policies.step)
-                seconds = seconds or time.process_time() - began
-                within(len(made) / len(order))
-            yield name, {"seconds": seconds, "outputs": [made[at] for at in range(len(order))]}
+            drafts = Drafts(lm, pairs, sets, removal.template, removal.chat, removal.max_new_tokens)
+            began = time.process_time()
+            made = {first: interpreted(drafts, source, points[first](), step)}
+            seconds = time.process_time() - began
+            for each in rest:
+                made[each] = interpreted(drafts, source, points[each](), step)
+                within(len(made) / len(points))
+            yield name, {"seconds": seconds, "outputs": [made[each] for each in points]}
 
     kept = kept_units(run, "outputs", "translating", dict.fromkeys(units, 1), compute, progress)
     return {
@@ -297,94 +248,91 @@ def interpretations(
 
 
 def simultaneous_evidence(
-    conditions: Sequence[Condition],
+    points: Sequence[Condition],
     directions: Mapping[str, PairFile],
     units: Mapping[str, Sequence[Mapping[str, Any]]],
     seed: int = 0,
 ) -> tuple[Evidence, dict[str, tuple[float, float]]]:
     """Quality and latency under every condition, and the mean quality of curves over the latencies
     that AlignAtt of the selected heads has; and these, by direction."""
-    measured = [each for each in conditions if each.of != CURVE]
-    curves = len(conditions) - len(measured)
-    outputs, lags = dict[str, Outputs](), dict[str, dict[str, NDArray[Any]]]()
-    for name, pairs in directions.items():
-        rows = [unit["outputs"] for unit in units[name]]
-        outputs[name] = Outputs(
-            pairs.target_language,
-            [[row[at][0] for row in rows] for at in range(len(measured))],
-            [pair.target for pair in pairs.pairs],
-        )
-        lengths = [
-            (len(running_words(pair.source)), len(running_words(pair.target)))
-            for pair in pairs.pairs
-        ]
-        lags[name] = {
-            latency: np.array(
-                [
-                    [of(row[at][1], *length) for row, length in zip(rows, lengths, strict=True)]
-                    for at in range(len(measured))
-                ]
+    curves = list(dict.fromkeys(replace(each, of=CURVE) for each in points[1:]))
+    # Every curve ends with whole sentences, once or more, so that all have as many points.
+    own = [
+        [at for at, each in enumerate(points) if replace(each, of=CURVE) == curve]
+        for curve in curves
+    ]
+    most = 1 + max(map(len, own))
+    own = [[*places, *[0] * (most - len(places))] for places in own]
+    texts = measured_texts(
+        {
+            name: Outputs(
+                pairs.target_language,
+                [[unit["outputs"][at][0] for unit in units[name]] for at in range(len(points))],
+                [pair.target for pair in pairs.pairs],
             )
-            for latency, (_, of) in LATENCIES.items()
-        }
-    texts = measured_texts(outputs, QUALITIES)
-    points = {
-        at: [*(number for number, each in enumerate(measured)
-               if (each.kind, each.draw) == (curve.kind, curve.draw)), 0]
-        for at, curve in enumerate(conditions) if curve.of == CURVE
-    }  # fmt: skip
-    most = max(map(len, points.values()))
+            for name, pairs in directions.items()
+        },
+        QUALITIES,
+    )
     counts: dict[str, dict[str, list[NDArray[Any] | None]]] = {}
     ranges: dict[str, tuple[float, float]] = {}
-    for name, own in texts.parts.items():
-        laal = lags[name]["laal"]
-        at_frontiers = [laal[at].mean() for at, c in enumerate(measured) if c.kind == SELECTED]
-        ranges[name] = float(min(at_frontiers)), float(max(at_frontiers))
-        none: list[NDArray[Any] | None] = [None] * curves
-        counts[name] = {key: [*array, *none] for key, array in own.items()}
-        counts[name] |= {key: [*counted(array), *none] for key, array in lags[name].items()}
-        for key, array in own.items():
-            counts[name][between(key)] = [
-                curve_statistics(
-                    # Every curve ends with whole sentences.
-                    [array[place] for place in (*points[at], *[0] * (most - len(points[at])))],
-                    [laal[place] for place in (*points[at], *[0] * (most - len(points[at])))],
-                    ranges[name],
-                )
-                if at in points
-                else None
-                for at in range(len(conditions))
+    for name, quality in texts.parts.items():
+        lags = {key: _lags(directions[name], units[name], of) for key, (_, of) in LATENCIES.items()}
+        laal = lags["laal"]
+        means = [laal[at].mean() for at, each in enumerate(points) if each.kind == SELECTED]
+        ranges[name] = float(min(means)), float(max(means))
+        arrays = {**quality, **{key: counted(array) for key, array in lags.items()}}
+        counts[name] = {key: [*array, *[None] * len(curves)] for key, array in arrays.items()}
+        for key, array in quality.items():
+            counts[name][at_latency(key)] = [
+                *[None] * len(points),
+                *(curve_statistics(array[some], laal[some], ranges[name]) for some in own),
             ]
     known = {name: TEXT_MEASURES[name].statistic for name in QUALITIES}
-    latencies = {
+    between = {
+        at_latency(name): replace(
+            each,
+            words=f"{each.words} at equal latency",
+            score=quality_between(each.score or counted_mean, most),
+        )
+        for name, each in known.items()
+    }
+    lagging = {
         key: Statistic(words, "lower", "words", digits=2) for key, (words, _) in LATENCIES.items()
     }
-    means = {
-        between(name): replace(
-            own,
-            words=f"{own.words} at equal latency",
-            score=quality_between(own.score or counted_mean, most),
-        )
-        for name, own in known.items()
-    }
     found = table(
-        conditions, counts, {**known, **latencies, **means}, seed, tuple(means),
+        [*points, *curves], counts, {**known, **lagging, **between}, seed, tuple(between),
         helps=lambda condition: True,
     )  # fmt: skip
     return found, ranges
 
 
+def _lags(
+    pairs: PairFile, units: Sequence[Mapping[str, Any]], of: Callable[..., float]
+) -> NDArray[Any]:
+    """A latency of every condition and sentence, (C, S)."""
+    lengths = [
+        [len(running_words(text)) for text in (pair.source, pair.target)] for pair in pairs.pairs
+    ]
+    return np.array(
+        [
+            [of(delays, *length) for _, delays in unit["outputs"]]
+            for unit, length in zip(units, lengths, strict=True)
+        ]
+    ).T
+
+
 def _rows(
-    conditions: Sequence[Condition],
+    points: Iterable[Condition],
     directions: Mapping[str, PairFile],
     units: Mapping[str, Sequence[Mapping[str, Any]]],
 ) -> Iterator[dict[str, Any]]:
     for name, pairs in directions.items():
         for pair, unit in zip(pairs.pairs, units[name], strict=True):
-            for condition, (text, delays) in zip(conditions, unit["outputs"], strict=False):
+            about = {"direction": name, "id": pair.id, "source": pair.source}
+            for each, (text, delays) in zip(points, unit["outputs"], strict=True):
                 yield {
-                    "direction": name, "id": pair.id, "source": pair.source,
-                    "reference": pair.target, "condition": condition.id, "output": text,
+                    **about, "reference": pair.target, "condition": each.id, "output": text,
                     "delays": delays,
                 }  # fmt: skip
 
@@ -396,7 +344,7 @@ def curve_of(evidence: Evidence) -> Condition:
 
 def _show(result: SimultaneousResult, run: Path) -> Shown:
     evidence, details = result.evidence, result.details
-    curve, main = curve_of(evidence), between("chrf")
+    curve, main = curve_of(evidence), at_latency("chrf")
     level, base = evidence.level(main, curve), evidence.level("chrf")
     said = [sentence_of(result.verdict)]
     tests = evidence.against(main, curve)
@@ -428,7 +376,7 @@ def _show(result: SimultaneousResult, run: Path) -> Shown:
         [
             Section("Heads", [HeadSets("Heads that say when to wait",
                                        {SELECTED: named_places(details.heads)})]),
-            tables(evidence, [main, between("bleu")], curve, "sentences"),
+            tables(evidence, [main, at_latency("bleu")], curve, "sentences"),
             Section("Points of the curves", [
                 levels_table(evidence, names, "Quality and latency", "original: whole sentences")
             ]),
@@ -447,27 +395,21 @@ def _show(result: SimultaneousResult, run: Path) -> Shown:
     )  # fmt: skip
 
 
-def _figure(evidence: Evidence) -> Lines | None:
-    """Quality over latency, a line a policy."""
-    series = []
-    for kind in (SELECTED, *evidence.controls):
-        points: list[tuple[float, Any]] = []
-        if kind in (SELECTED, WAIT_K, LOCAL_AGREEMENT):
-            for each in evidence.conditions:
-                lag, level = (evidence.level(name, each) for name in ("laal", "chrf"))
-                if each.kind == kind and lag is not None and level is not None:
-                    points.append((lag.value, level))
-        else:
-            for each in evidence.selected:
-                lags, drawn_ = (evidence.draws(name, each, kind) for name in ("laal", "chrf"))
-                if lags.each and drawn_.each:
-                    points.append((lags.mean, drawn_))
-        if points:
-            series.append(Series.of(kind, sorted(points, key=lambda point: point[0])))
-    base = evidence.level("chrf")
+def _figure(evidence: Evidence) -> Lines:
+    """Quality over latency, a line a policy; of random heads the mean of their draws."""
+    base, lines = evidence.level("chrf"), dict[str, list[tuple[float, Any]]]()
+    for each in evidence.conditions[1:]:
+        lag, level = (evidence.level(name, each) for name in ("laal", "chrf"))
+        if lag is None or level is None or each.draw is not None:
+            continue
+        lines.setdefault(each.kind, []).append((lag.value, level))
+        for control in evidence.controls if each.kind == SELECTED else ():
+            lags, draws = (evidence.draws(name, each, control) for name in ("laal", "chrf"))
+            if lags.each:
+                lines.setdefault(control, []).append((lags.mean, draws))
     return Lines(
         "Quality by latency",
-        tuple(series),
+        tuple(Series.of(kind, sorted(own, key=lambda p: p[0])) for kind, own in lines.items()),
         "LAAL, words",
         evidence.statistics["chrf"].axis,
         band="95\u00a0% intervals, of random heads ranges of draws",
@@ -482,37 +424,34 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     from headscope.use.interpreting import interpret
 
     config: UseSimultaneous = build(UseSimultaneous, given)
-    pairs = read_direction(config.pairs, config.model.model, config.policies.seed)
+    removal = config.removal
+    pairs = read_direction(config.pairs, config.model.model, removal.seed)
     lm = config.model.load()
-    heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
-    told: dict[str, Any] = {"command": COMMAND, "model": lm.name, "heads": list(map(str, heads))}
-    policies = config.policies
+    heads = head_sets(config.heads, config.k, lm, config.rank)[-1]
+    told: dict[str, Any] = {"model": lm.name, "heads": list(map(str, heads)), "words": 0}
+
+    def characters() -> Iterator[str]:
+        line, number = "", 1
+        while char := _read(number):
+            if char == "\n":
+                told["words"] += len(running_words(line))
+                line, number = "", number + 1
+            else:
+                line += clean_text(char, f"stdin, line {number}")
+            yield char
+        told["words"] += len(running_words(line))
 
     def pieces() -> Iterator[str]:
-        words, began, lines = 0, time.process_time(), [""]
-
-        def characters() -> Iterator[str]:
-            nonlocal words
-            line, number = "", 1
-            while char := _read(number):
-                line += char if char == "\n" else clean_text(char, f"stdin, line {number}")
-                if char == "\n":
-                    words, line, number = words + len(running_words(line)), "", number + 1
-                yield char
-            words += len(running_words(line))
-
+        began, text = time.process_time(), ""
         for piece in interpret(
-            lm, pairs, heads, characters(), policies.frontier[0], policies.step,
-            policies.template, policies.chat, policies.max_new_tokens,
+            lm, pairs, heads, characters(), config.frontier[0], config.step,
+            removal.template, removal.chat, removal.max_new_tokens,
         ):  # fmt: skip
-            lines[-1] += piece.removesuffix("\n")
-            lines += [""] * piece.endswith("\n")
+            text += piece
             yield piece
-        seconds = time.process_time() - began
-        told.update(lines=lines[:-1], words=words, cpu_seconds=seconds)
-        told["cpu_seconds_a_word"] = seconds / words if words else None
-        print(f"{count(words, 'word')} read, {fixed(seconds / max(words, 1), 3)} CPU seconds each",
-              file=sys.stderr)  # fmt: skip
+        seconds = (time.process_time() - began) / max(told["words"], 1)
+        told.update(lines=text.split("\n")[:-1], cpu_seconds_a_word=seconds)
+        print(f"{count(told['words'], 'word')}, {fixed(seconds, 3)} CPU s each", file=sys.stderr)
 
     return told, pieces()
 
