@@ -33,7 +33,6 @@ from headscope.measure.latency import (
     average_lagging,
     curve_statistics,
     differentiable_lagging,
-    length_adaptive_lagging,
     quality_between,
 )
 from headscope.measure.statistics import counted_mean
@@ -109,8 +108,8 @@ def test_a_wait_k_schedule_lags_by_k(k: int, words: int) -> None:
     assert differentiable_lagging(delays, words) == pytest.approx(lag)
     # Twice as many words in the end are no gain.
     longer = [*delays, *[words] * words]
-    assert length_adaptive_lagging(longer, words, words) >= lag
-    assert length_adaptive_lagging([], words, words) == words
+    assert LATENCIES["laal"][1](longer, words, words) >= lag
+    assert LATENCIES["laal"][1]([], words, words) == words
 
 
 @given(
@@ -277,7 +276,7 @@ def test_policies_keep_their_laws(pocket: LanguageModel) -> None:
 
 def test_agreement_is_what_drafts_begin_with(pocket: LanguageModel) -> None:
     source, last = sentences().pairs[1].source, 2
-    drafts = Drafts(pocket, sentences(), [])
+    drafts = Drafts(pocket, sentences(), [heads_of(pocket)])
     beginnings, made, before = beginnings_of(source), list[int](), list[list[int]]()
     wanted = []
     for read, text in enumerate(beginnings, 1):
@@ -371,7 +370,6 @@ def test_stdin_is_translated_line_by_line(
         (b"a \xff\xfe dog\n", ("--pair", "en-de")),
         (b"a dog\n", ("--pair", "en-de", "--frontier", "-1")),
         (b"a dog\n", ("--pair", "en-de", "--agreement", "1")),
-        (b"a dog\n", ("--pair", "en-de", "--wait", "2", "--wait", "2")),
         (b"dog " * 3000, ("--pair", "en-de", "--step", "3000")),
     ],
 )
@@ -410,7 +408,7 @@ def test_a_run_says_what_its_outputs_say(
         texts, references = ([row[name] for row in own] for name in ("output", "reference"))
         chrf = sacrebleu.corpus_chrf(texts, [references], word_order=2).score
         lags = [
-            length_adaptive_lagging(
+            LATENCIES["laal"][1](
                 row["delays"], len(row["source"].split()), len(row["reference"].split())
             )
             for row in own

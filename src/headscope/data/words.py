@@ -122,22 +122,17 @@ def is_unspaced(char: str) -> bool:
 
 def running_words(text: str) -> list[Word]:
     """The words of a text as they arrive one by one: its white-space pieces, in which each
-    character of a script without spaces is a word of its own.
-
-    What follows a word changes none before it, so those of a text begin with those of any
-    beginning of it that ends where a word does.
+    character of a script without spaces is a word of its own. What follows changes none of them.
     """
     words = []
     for piece in split_words(text, links_given=True):
-        cuts = [
-            at
-            for at in range(1, len(piece.text))
-            if any(map(is_unspaced, piece.text[at - 1 : at + 1]))
-            and not unicodedata.category(piece.text[at]).startswith("M")
-        ]
+        cuts = [0, len(piece.text)]
+        for at in range(1, len(piece.text)):
+            mark = unicodedata.category(piece.text[at]).startswith("M")
+            if not mark and any(map(is_unspaced, piece.text[at - 1 : at + 1])):
+                cuts.insert(-1, at)
         words += [
-            Word(piece.text[start:end], piece.start + start, piece.start + end)
-            for start, end in pairwise([0, *cuts, len(piece.text)])
+            Word(piece.text[a:b], piece.start + a, piece.start + b) for a, b in pairwise(cuts)
         ]
     return words
 

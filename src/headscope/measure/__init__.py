@@ -14,11 +14,6 @@ from headscope.measure.intervals import (
     rate_interval,
     wilson_interval,
 )
-from headscope.measure.latency import (
-    average_lagging,
-    differentiable_lagging,
-    length_adaptive_lagging,
-)
 from headscope.measure.metrics import (
     BleuTokenizer,
     RougeL,
@@ -50,7 +45,6 @@ __all__ = [
     "Overlap",
     "RougeL",
     "Score",
-    "average_lagging",
     "bert_score",
     "bleu",
     "bleu_from_statistics",
@@ -63,10 +57,8 @@ __all__ = [
     "chrf",
     "chrf_from_statistics",
     "comet",
-    "differentiable_lagging",
     "identifier_name",
     "least_p",
-    "length_adaptive_lagging",
     "off_targets",
     "overlap",
     "overlap_within",

@@ -31,12 +31,6 @@ def average_lagging(delays: Sequence[int], source: int, target: int | None = Non
     return sum(read - at * pace for at, read in enumerate(known[: last + 1])) / (last + 1)
 
 
-def length_adaptive_lagging(delays: Sequence[int], source: int, reference: int) -> float:
-    """LAAL (Papi et al. 2022, arXiv 2206.05807): AL with the longer of output and reference, so
-    that words too many are no gain."""
-    return average_lagging(delays, source, max(len(delays), reference))
-
-
 def differentiable_lagging(delays: Sequence[int], source: int) -> float:
     """DAL (Cherry and Foster 2019, arXiv 1906.00048): the mean lag of all words, where each takes
     at least the time in which the ideal translator writes one."""
@@ -46,13 +40,13 @@ def differentiable_lagging(delays: Sequence[int], source: int) -> float:
     return sum(read - at * pace for at, read in enumerate(slowed)) / len(known)
 
 
-#: By name, of delays, the words of the source and those of the reference.
+#: By name, of delays, the words of the source and those of the reference. LAAL (Papi et al. 2022,
+#: arXiv 2206.05807) is AL by the longer of output and reference: words too many are no gain.
 LATENCIES: dict[str, tuple[str, Callable[[Sequence[int], int, int], float]]] = {
-    "laal": ("LAAL", length_adaptive_lagging),
+    "laal": ("LAAL", lambda d, source, target: average_lagging(d, source, max(len(d), target))),
     "al": ("AL", lambda delays, source, _: average_lagging(delays, source)),
     "dal": ("DAL", lambda delays, source, _: differentiable_lagging(delays, source)),
 }
-
 #: Latencies between both ends at which curves are read.
 READ_AT = 9
 

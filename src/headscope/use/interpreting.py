@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from itertools import chain, takewhile
 from operator import eq
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -116,7 +115,7 @@ class Drafts:
         self,
         lm: LanguageModel,
         pairs: PairFile,
-        sets: Sequence[HeadSet] = (),
+        sets: Sequence[HeadSet],
         template: Template = DEFAULT_TEMPLATE,
         chat: bool | None = None,
         most: int | None = None,
@@ -193,12 +192,11 @@ class Drafts:
             torch.arange(common, len(ids))[None],
             cache,
         )
-        request = WeightRequest(torch.from_numpy(places)[None], self._heads or None, "last")
-        seen = lm.attention_weights(request) if self._heads else nullcontext()
-        with evaluating(lm.model), torch.no_grad(), seen as weights:
+        request = WeightRequest(torch.from_numpy(places)[None], self._heads, "last")
+        with evaluating(lm.model), torch.no_grad(), lm.attention_weights(request) as seen:
             logits = lm.forward(batch, logits=False).logits[0, -1].float()
         self._read = ids if cache is not None else self._read
-        return logits, weights.weights.cpu().numpy() if weights else np.zeros((1, 0, len(places)))
+        return logits, seen.weights.cpu().numpy()
 
 
 def written(
@@ -251,18 +249,16 @@ def interpret(
     chunks: Iterable[str],
     frontier: int = 2,
     step: int = 1,
-    template: Template = DEFAULT_TEMPLATE,
-    chat: bool | None = None,
-    most: int | None = None,
+    **options: Any,
 ) -> Iterator[str]:
     """Translate text as it comes, in chunks of any size, a sentence a line, by AlignAtt.
 
     Yields what is added to the translation, as soon as it is written, and the end of each line.
-    Arguments as of `Drafts`, `align_att` and `written`.
+    `options` are those of `Drafts`.
     """
     characters = chain.from_iterable(chunks)
     for first in characters:
-        drafts = Drafts(lm, pairs, [heads], template, chat, most)
+        drafts = Drafts(lm, pairs, [heads], **options)
         said, tokens = "", list[int]()
         for token, _ in written(drafts, _arriving(first, characters), align_att(frontier), step):
             tokens.append(token)

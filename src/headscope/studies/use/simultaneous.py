@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,6 +49,7 @@ COMMAND = "use simultaneous"
 WAIT_K, LOCAL_AGREEMENT = "wait-k", "local agreement"
 #: A policy at all its settings together, and the frontier of who waits for whole sentences.
 CURVE, WHOLE = "curve", 1 << 62
+Numbers = tuple[int, ...]
 #: Measures whose mean over latencies is tested.
 QUALITIES = ("chrf", "bleu")
 
@@ -69,20 +71,13 @@ class UseSimultaneous(VerifyRemoval):
         ),
     ] = field(default_factory=Removal)
     frontier: Annotated[
-        tuple[int, ...],
-        Option(
-            "AlignAtt: a token waits while its heads' attention is on so many last words; "
-            "repeatable.",
-            min=0,
-        ),
+        Numbers, Option("AlignAtt: wait while heads look at so many last words; repeatable.", min=0)
     ] = (1, 2, 4)
     wait: Annotated[
-        tuple[int, ...],
-        Option("wait-k: words read before the first one is written; repeatable.", min=1),
+        Numbers, Option("wait-k: words read before the first one is written; repeatable.", min=1)
     ] = (1, 3, 5, 7)
     agreement: Annotated[
-        tuple[int, ...],
-        Option("Local agreement: drafts in a row that must agree; repeatable.", min=2),
+        Numbers, Option("Local agreement: drafts in a row that must agree; repeatable.", min=2)
     ] = (2, 3)
     step: Annotated[int, Option("Words read at a time.", min=1)] = 1
     stream: Annotated[bool, Option("Translate stdin to stdout, a sentence a line.")] = field(
@@ -90,10 +85,8 @@ class UseSimultaneous(VerifyRemoval):
     )
 
     def __post_init__(self) -> None:
-        for name in ("frontier", "wait", "agreement"):
-            values = getattr(self, name)
-            if not values or len(set(values)) < len(values):
-                raise InputError(f"--{name} is {values or 'empty'}; give numbers, each once")
+        if not self.frontier:
+            raise InputError("there is no frontier; give at least one number")
         super().__post_init__()
 
 
@@ -107,9 +100,6 @@ class SimultaneousDetails(Ranking):
     """
 
     heads: tuple[str, ...] = ()
-    frontier: tuple[int, ...] = ()
-    wait: tuple[int, ...] = ()
-    agreement: tuple[int, ...] = ()
     step: int = 1
     latency: dict[str, tuple[float, float]] = field(default_factory=dict)
     cpu_seconds_a_word: float | None = None
@@ -148,17 +138,27 @@ def use_simultaneous(
 
     def compute(run: Run) -> SimultaneousResult:
         works = check_translations(lm, directions, removal, run, config.baseline, progress)
-        units = interpretations(lm, directions, points, config.step, removal, run, progress)
+        units = interpretations(lm, directions, points, config, run, progress)
         evidence, latency = simultaneous_evidence([*points], directions, units, removal.seed)
-        run.write_jsonl("outputs.jsonl", _rows(points, directions, units))
-        sources = (pair.source for each in directions.values() for pair in each.pairs)
-        seconds = sum(unit["seconds"] for each in units.values() for unit in each)
+        known = [
+            (name, pair, unit)
+            for name, pairs in directions.items()
+            for pair, unit in zip(pairs.pairs, units[name], strict=True)
+        ]
+        rows = (
+            {"direction": name, "id": pair.id, "source": pair.source, "reference": pair.target,
+             "condition": each.id, "output": text, "delays": delays}
+            for name, pair, unit in known
+            for each, (text, delays) in zip(points, unit["outputs"], strict=True)
+        )  # fmt: skip
+        run.write_jsonl("outputs.jsonl", rows)
+        words = sum(len(running_words(pair.source)) for _, pair, _ in known)
         details = SimultaneousDetails(
             **about_rank(heads),
             heads=tuple(map(str, heads)),
-            **{name: getattr(config, name) for name in ("frontier", "wait", "agreement", "step")},
+            step=config.step,
             latency=latency,
-            cpu_seconds_a_word=seconds / sum(len(running_words(each)) for each in sources),
+            cpu_seconds_a_word=sum(unit["seconds"] for *_, unit in known) / words,
             leakage=inputs.about.leakage,
             baseline_check=works["baseline_check"],
         )
@@ -188,18 +188,14 @@ def planned(heads: HeadSet, config: UseSimultaneous) -> dict[Condition, Callable
     aligned = [selected, *drawn(selected, heads, config.removal)]
     place = sets_of(aligned).index
     points: dict[Condition, Callable[[], Policy]] = {Condition(): partial(align_att, WHOLE)}
-    for frontier in config.frontier:
-        points |= {
-            replace(each, of=f"frontier {frontier}"): partial(
-                align_att, frontier, place(each.heads)
-            )
-            for each in aligned
-        }
-    points |= {Condition(WAIT_K, of=str(k)): partial(wait_k, k) for k in config.wait}
-    return points | {
-        Condition(LOCAL_AGREEMENT, of=str(drafts)): partial(local_agreement, drafts)
-        for drafts in config.agreement
-    }
+    for number, each in product(config.frontier, aligned):
+        make = partial(align_att, number, place(each.heads))
+        points[replace(each, of=f"frontier {number}")] = make
+    for number in config.wait:
+        points[Condition(WAIT_K, of=str(number))] = partial(wait_k, number)
+    for number in config.agreement:
+        points[Condition(LOCAL_AGREEMENT, of=str(number))] = partial(local_agreement, number)
+    return points
 
 
 def sets_of(conditions: Iterable[Condition]) -> list[tuple[str, ...]]:
@@ -211,8 +207,7 @@ def interpretations(
     lm: LanguageModel,
     directions: Mapping[str, PairFile],
     points: Mapping[Condition, Callable[[], Policy]],
-    step: int,
-    removal: Removal,
+    config: UseSimultaneous,
     run: Run,
     progress: Progress | None = None,
 ) -> dict[str, list[dict[str, Any]]]:
@@ -231,12 +226,12 @@ def interpretations(
     def compute(mine: Sequence[str], within: Within) -> Iterator[tuple[str, Any]]:
         for name in mine:
             pairs, source = units[name]
-            drafts = Drafts(lm, pairs, sets, removal.template, removal.chat, removal.max_new_tokens)
+            drafts = Drafts(lm, pairs, sets, **_options(config.removal))
             began = time.process_time()
-            made = {first: interpreted(drafts, source, points[first](), step)}
+            made = {first: interpreted(drafts, source, points[first](), config.step)}
             seconds = time.process_time() - began
             for each in rest:
-                made[each] = interpreted(drafts, source, points[each](), step)
+                made[each] = interpreted(drafts, source, points[each](), config.step)
                 within(len(made) / len(points))
             yield name, {"seconds": seconds, "outputs": [made[each] for each in points]}
 
@@ -245,6 +240,11 @@ def interpretations(
         name: [kept[f"{name} {at:06d}"] for at in range(len(pairs.pairs))]
         for name, pairs in directions.items()
     }
+
+
+def _options(removal: Removal) -> dict[str, Any]:
+    most = removal.max_new_tokens
+    return {"template": removal.template, "chat": removal.chat, "most": most}
 
 
 def simultaneous_evidence(
@@ -277,7 +277,17 @@ def simultaneous_evidence(
     counts: dict[str, dict[str, list[NDArray[Any] | None]]] = {}
     ranges: dict[str, tuple[float, float]] = {}
     for name, quality in texts.parts.items():
-        lags = {key: _lags(directions[name], units[name], of) for key, (_, of) in LATENCIES.items()}
+        lengths = [
+            [len(running_words(text)) for text in (pair.source, pair.target)]
+            for pair in directions[name].pairs
+        ]
+        lags = {
+            key: np.array(
+                [[of(delays, *length) for length, (_, delays) in zip(lengths, row, strict=True)]
+                 for row in zip(*(unit["outputs"] for unit in units[name]), strict=True)]
+            )
+            for key, (_, of) in LATENCIES.items()
+        }  # fmt: skip
         laal = lags["laal"]
         means = [laal[at].mean() for at, each in enumerate(points) if each.kind == SELECTED]
         ranges[name] = float(min(means)), float(max(means))
@@ -307,36 +317,6 @@ def simultaneous_evidence(
     return found, ranges
 
 
-def _lags(
-    pairs: PairFile, units: Sequence[Mapping[str, Any]], of: Callable[..., float]
-) -> NDArray[Any]:
-    """A latency of every condition and sentence, (C, S)."""
-    lengths = [
-        [len(running_words(text)) for text in (pair.source, pair.target)] for pair in pairs.pairs
-    ]
-    return np.array(
-        [
-            [of(delays, *length) for _, delays in unit["outputs"]]
-            for unit, length in zip(units, lengths, strict=True)
-        ]
-    ).T
-
-
-def _rows(
-    points: Iterable[Condition],
-    directions: Mapping[str, PairFile],
-    units: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> Iterator[dict[str, Any]]:
-    for name, pairs in directions.items():
-        for pair, unit in zip(pairs.pairs, units[name], strict=True):
-            about = {"direction": name, "id": pair.id, "source": pair.source}
-            for each, (text, delays) in zip(points, unit["outputs"], strict=True):
-                yield {
-                    **about, "reference": pair.target, "condition": each.id, "output": text,
-                    "delays": delays,
-                }  # fmt: skip
-
-
 def curve_of(evidence: Evidence) -> Condition:
     """AlignAtt of the selected heads at all frontiers."""
     return next(each for each in evidence.selected if each.of == CURVE)
@@ -347,14 +327,13 @@ def _show(result: SimultaneousResult, run: Path) -> Shown:
     curve, main = curve_of(evidence), at_latency("chrf")
     level, base = evidence.level(main, curve), evidence.level("chrf")
     said = [sentence_of(result.verdict)]
-    tests = evidence.against(main, curve)
-    if level is not None and WAIT_K in tests:
-        gap = tests[WAIT_K].difference
-        said.append(
-            f"chrF++ at equal latency {fixed(level.value, 1)}, "
-            f"{fixed(level.value - gap.value, 1)} by wait-k "
-            f"(difference {fixed(gap.low, 1)} to {fixed(gap.high, 1)})."
+    test = evidence.against(main, curve).get(WAIT_K)
+    if level is not None and test is not None:
+        gap = test.difference
+        own, other, low, high = (
+            fixed(each, 1) for each in (level.value, level.value - gap.value, gap.low, gap.high)
         )
+        said.append(f"chrF++ at equal latency {own}, {other} by wait-k ({low} to {high}).")
     examples = count(base.examples if base else 0, "sentence")
     names = [*QUALITIES, *LATENCIES]
     return Shown(
@@ -365,7 +344,6 @@ def _show(result: SimultaneousResult, run: Path) -> Shown:
         [*result.cautions, *leakage_caution(details.leakage)],
         [
             *model_facts(result.model_name, len(details.heads)),
-            ("sentences", str(base.examples if base else "")),
             ("words read at a time", str(details.step)),
             *(
                 (f"latencies compared, {name}", f"LAAL {fixed(low, 2)} to {fixed(high, 2)} words")
@@ -381,14 +359,12 @@ def _show(result: SimultaneousResult, run: Path) -> Shown:
                 levels_table(evidence, names, "Quality and latency", "original: whole sentences")
             ]),
             method_section(
-                "AlignAtt (Papi et al. 2023), of text: a drafted token is written while the arg "
-                "max over source words of the heads' mean attention is none of the last words "
-                "read; what is written stays. wait-k: Ma et al. 2019; local agreement: Liu et al. "
-                "2020. LAAL: Papi et al. 2022; AL: Ma et al. 2019; DAL: Cherry and Foster 2019; "
-                "in words (characters in scripts without spaces), a target word when its last "
-                "token is written. At equal latency: the mean over the latencies (LAAL) of the "
-                "selected heads' frontiers, straight lines between points, the last of which is "
-                "the translation of whole sentences."
+                "AlignAtt (Papi et al. 2023): a drafted token is written while the arg max over "
+                "source words of the heads' mean attention is none of the last words read. wait-k: "
+                "Ma et al. 2019; local agreement: Liu et al. 2020. LAAL: Papi et al. 2022; AL: Ma "
+                "et al. 2019; DAL: Cherry and Foster 2019; in words, a character in scripts "
+                "without spaces. At equal latency: the mean over the LAAL of the selected heads' "
+                "frontiers, straight lines between points, the last of which is whole sentences."
             ),
         ],
         _figure(evidence),
@@ -428,39 +404,34 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     pairs = read_direction(config.pairs, config.model.model, removal.seed)
     lm = config.model.load()
     heads = head_sets(config.heads, config.k, lm, config.rank)[-1]
-    told: dict[str, Any] = {"model": lm.name, "heads": list(map(str, heads)), "words": 0}
+    told: dict[str, Any] = {"model": lm.name, "heads": list(map(str, heads))}
+    source, made = list[str](), list[str]()
 
     def characters() -> Iterator[str]:
-        line, number = "", 1
-        while char := _read(number):
-            if char == "\n":
-                told["words"] += len(running_words(line))
-                line, number = "", number + 1
-            else:
-                line += clean_text(char, f"stdin, line {number}")
+        while char := _read():
+            source.append(char if char == "\n" else clean_text(char, "stdin"))
             yield char
-        told["words"] += len(running_words(line))
 
     def pieces() -> Iterator[str]:
-        began, text = time.process_time(), ""
+        began = time.process_time()
         for piece in interpret(
-            lm, pairs, heads, characters(), config.frontier[0], config.step,
-            removal.template, removal.chat, removal.max_new_tokens,
-        ):  # fmt: skip
-            text += piece
+            lm, pairs, heads, characters(), config.frontier[0], config.step, **_options(removal)
+        ):
+            made.append(piece)
             yield piece
-        seconds = (time.process_time() - began) / max(told["words"], 1)
-        told.update(lines=text.split("\n")[:-1], cpu_seconds_a_word=seconds)
-        print(f"{count(told['words'], 'word')}, {fixed(seconds, 3)} CPU s each", file=sys.stderr)
+        words = len(running_words("".join(source)))
+        seconds = (time.process_time() - began) / max(words, 1)
+        told.update(words=words, lines="".join(made).split("\n")[:-1], cpu_seconds_a_word=seconds)
+        print(f"{count(words, 'word')}, {fixed(seconds, 3)} CPU seconds each", file=sys.stderr)
 
     return told, pieces()
 
 
-def _read(line: int) -> str:
+def _read() -> str:
     try:
         return sys.stdin.read(1) if sys.stdin else ""  # closed by the shell (`<&-`)
     except UnicodeDecodeError as error:
-        raise InputError(f"stdin, line {line}: is not UTF-8; convert it") from error
+        raise InputError("stdin is not UTF-8; convert it") from error
 
 
 command = Study(
