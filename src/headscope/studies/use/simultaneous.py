@@ -20,7 +20,7 @@ from headscope.data.words import running_words
 from headscope.errors import InputError
 from headscope.evidence.blocks import levels_table, tables, uncertainty, verdict
 from headscope.evidence.controls import drawn
-from headscope.evidence.rows import SELECTED, Condition, Evidence, Statistic
+from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.runner import Within, kept_units
 from headscope.evidence.table import evidence as table
 from headscope.evidence.texts import TEXT_MEASURES, Outputs, measured_texts
@@ -39,7 +39,7 @@ from headscope.studies.pairs import pair_inputs, read_direction
 from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.removal import VerifyRemoval, head_sets, opened
-from headscope.verify.translation.conditions import Removal
+from headscope.verify.translation.conditions import Removal, prompts_with_limits
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -85,8 +85,8 @@ class UseSimultaneous(VerifyRemoval):
     )
 
     def __post_init__(self) -> None:
-        if not self.frontier:
-            raise InputError("there is no frontier; give at least one number")
+        if not self.frontier or len(self.k) > 1:
+            raise InputError("give one --frontier or several, and one --k or none")
         super().__post_init__()
 
 
@@ -129,7 +129,9 @@ def use_simultaneous(
         )
     inputs = opened(config, out)
     lm, removal, directions, heads = inputs.lm, inputs.removal, inputs.directions, inputs.sets[-1]
-    points = planned(heads, config)
+    prompts_with_limits(lm, [*directions.values()], removal)  # what is too long is told now
+    texts = ([pair.source for pair in pairs.pairs] for pairs in directions.values())
+    points = planned(heads, config, Basis.on(lm, texts, avoid=inputs.avoid))
     settings = {
         "settings": replace(config, removal=removal),
         "heads": list(map(str, heads)),
@@ -179,13 +181,15 @@ def at_latency(measure: str) -> str:
     return f"{measure}_at_latency"
 
 
-def planned(heads: HeadSet, config: UseSimultaneous) -> dict[Condition, Callable[[], Policy]]:
+def planned(
+    heads: HeadSet, config: UseSimultaneous, basis: Basis = NOTHING
+) -> dict[Condition, Callable[[], Policy]]:
     """What makes the policy of each condition: whole sentences, AlignAtt of the heads and of random
     ones at each frontier, and the others; sets of heads go by their place in `sets_of`."""
     from headscope.use.interpreting import align_att, local_agreement, wait_k
 
     selected = Condition(SELECTED, k=len(heads), heads=tuple(map(str, heads)))
-    aligned = [selected, *drawn(selected, heads, config.removal)]
+    aligned = [selected, *drawn(selected, heads, config.removal, basis)]
     place = sets_of(aligned).index
     points: dict[Condition, Callable[[], Policy]] = {Condition(): partial(align_att, WHOLE)}
     for number, each in product(config.frontier, aligned):
