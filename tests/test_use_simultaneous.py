@@ -121,7 +121,7 @@ def test_curves_are_read_as_straight_lines(points: dict[int, float], ends: tuple
     x, y = zip(*sorted(points.items()), strict=True)
     wanted = np.interp(np.linspace(low, high, READ_AT), x, y).mean()
     quality = [np.array([[value, 1.0], [value, 1.0]]) for value in points.values()]
-    lag = [np.array([at - 0.5, at + 0.5]) for at in points]
+    lag = np.array([[at - 0.5, at + 0.5] for at in points])
     sums = curve_statistics(quality, lag, (low, high)).sum(axis=0)
     scored = quality_between(counted_mean, len(points))
     assert float(scored(sums)) == pytest.approx(wanted, rel=1e-6, abs=1e-6)

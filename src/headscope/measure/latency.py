@@ -8,7 +8,7 @@ that is written when all is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -36,7 +36,7 @@ def differentiable_lagging(delays: Sequence[int], source: int) -> float:
     at least the time in which the ideal translator writes one."""
     known = list(delays) or [source]
     pace = source / len(known)
-    slowed = accumulate(known, lambda before, read: max(read, before + pace))
+    slowed = accumulate(map(float, known), lambda before, read: max(read, before + pace))
     return sum(read - at * pace for at, read in enumerate(slowed)) / len(known)
 
 
@@ -52,11 +52,11 @@ READ_AT = 9
 
 
 def curve_statistics(
-    quality: Sequence[NDArray[Any]], lag: Sequence[NDArray[Any]], ends: tuple[float, float]
+    quality: Iterable[NDArray[Any]], lag: NDArray[Any], ends: tuple[float, float]
 ) -> NDArray[np.float64]:
     """Numbers of every example that `quality_between` reads: of each point of a curve the
-    statistics of its quality (S, F) and its latency (S,); and the latencies between which it is
-    read."""
+    statistics of its quality (S, F); of all the latencies (points, S); and those between which it
+    is read."""
     every = (np.full(len(lag[0]), value) for value in (1, *ends))
     return np.concatenate([*quality, np.stack([*lag, *every], axis=1)], axis=1)
 
@@ -74,7 +74,7 @@ def quality_between(score: FromStatistics, points: int) -> FromStatistics:
         lags = rows[:, -points - 3 :] / rows[:, -3:-2]
         order = lags[:, :points].argsort(axis=1, kind="stable")
         means = [
-            np.interp(np.linspace(*lag[-2:], READ_AT), lag[own], value[own]).mean()
+            np.interp(np.linspace(lag[-2], lag[-1], READ_AT), lag[own], value[own]).mean()
             for lag, value, own in zip(lags, quality, order, strict=True)
         ]
         return np.reshape(means, sums.shape[:-1])

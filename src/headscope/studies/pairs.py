@@ -115,7 +115,7 @@ def read_direction(choice: PairsChoice, model: str, seed: int = 0) -> PairFile:
     if choice.data or choice.shots or model == POCKET:
         directions = read_directions(dataclasses.replace(choice, limit=1), model, "test", seed=seed)
     else:
-        wanted = direction_of(PairSource("stdin", *choice.pair[:1]))
+        wanted = direction_of(PairSource("stdin", next(iter(choice.pair), None)))
         alone = PairFile((), wanted.source, wanted.target, "stdin", "")
         directions = _named(dict.fromkeys(choice.pair, alone), choice.language_names)
     if len(directions) != 1:

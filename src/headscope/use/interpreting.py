@@ -126,7 +126,7 @@ class Drafts:
         self._newline = newline_stop(self._writer is None, False)
         self._heads = tuple(dict.fromkeys(head for heads in sets for head in heads))
         self._sets = [[self._heads.index(head) for head in heads] for heads in sets]
-        self._cache = DynamicCache() if cached and can_pool(lm) else None
+        self._cache: Any = DynamicCache() if cached and can_pool(lm) else None
         #: The tokens whose keys and values the cache holds.
         self._read: tuple[int, ...] = ()
         self._sources: dict[str, _Source] = {}
