@@ -18,8 +18,12 @@ from typing import Any
 from machine import machine, tell
 from real_models import Step, run
 
-#: Sentences to find and to test on by model, and the options of both.
-MODELS = {"gemma3": (80, 20, "--shots 3"), "qwen-0.5b": (200, 15, ""), "qwen-1.5b": (200, 10, "")}
+#: By model the sentences to find and to test on, and options of both.
+MODELS = {
+    "gemma3": (80, 20, "--shots 3", ""),
+    "qwen-0.5b": (200, 8, "", "--draws 9"),
+    "qwen-1.5b": (200, 8, "", "--draws 9"),
+}
 PAIRS = ("en-de", "en-zh")
 #: Directions of the bundled model, and sentences to find and to test on.
 POCKET, FIND, TEST = ("en-de", "en-tr"), 200, 60
@@ -32,7 +36,7 @@ def steps() -> Iterator[Step]:
         yield Step(heads, "", f"find translation-score --pair {pair} --limit {FIND}")
         policies = f"use simultaneous --heads {{runs}}/{heads} --pair {pair} --limit {TEST}"
         yield Step(f"pocket-{pair}", "", policies)
-    for model, (find, test, shots) in MODELS.items():
+    for model, (find, test, shots, draws) in MODELS.items():
         short = model.removeprefix("qwen-")
         for pair in PAIRS:
             heads, data = f"{short}-ts-{pair}", f"--pair {pair} --data {{data}}/{pair}"
@@ -40,7 +44,7 @@ def steps() -> Iterator[Step]:
             yield Step(heads, model, score)
             policies = (
                 f"use simultaneous --heads {{runs}}/{heads} {data}.test.tsv --shots 3 "
-                f"--limit {test} --agreement 2 --baseline-examples 4"
+                f"--limit {test} --agreement 2 --baseline-examples 4 {draws}"
             )
             yield Step(f"{short}-{pair}", model, policies)
 
