@@ -18,7 +18,14 @@ from headscope.data.pairs import PairFile
 from headscope.data.rows import clean_text
 from headscope.data.words import running_words
 from headscope.errors import InputError
-from headscope.evidence.blocks import levels_table, tables, uncertainty, verdict
+from headscope.evidence.blocks import (
+    draws_table,
+    levels_table,
+    parts_table,
+    table_of_tests,
+    uncertainty,
+    verdict,
+)
 from headscope.evidence.controls import drawn
 from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.runner import Within, kept_units
@@ -337,9 +344,11 @@ def _show(result: SimultaneousResult, run: Path) -> Shown:
         own, other, low, high = (
             fixed(each, 1) for each in (level.value, level.value - gap.value, gap.low, gap.high)
         )
-        said.append(f"chrF++ at equal latency {own}, {other} by wait-k ({low} to {high}).")
+        said.append(
+            f"chrF++ at equal latency {own}, {other} by wait-k (difference {low} to {high})."
+        )
     examples = count(base.examples if base else 0, "sentence")
-    names = [*QUALITIES, *LATENCIES]
+    compared = [name for name in map(at_latency, QUALITIES) if name in evidence.statistics]
     return Shown(
         "Simultaneous translation",
         "Do the heads say when to wait for more of the source?",
@@ -358,9 +367,12 @@ def _show(result: SimultaneousResult, run: Path) -> Shown:
         [
             Section("Heads", [HeadSets("Heads that say when to wait",
                                        {SELECTED: named_places(details.heads)})]),
-            tables(evidence, [main, at_latency("bleu")], curve, "sentences"),
-            Section("Points of the curves", [
-                levels_table(evidence, names, "Quality and latency", "original: whole sentences")
+            Section("Values and tests", [
+                levels_table(evidence, [*QUALITIES, *LATENCIES], "Quality and latency"),
+                *(parts_table(evidence, name, curve, evidence.statistics[name].words, "sentences")
+                  for name in compared if len(evidence.single) > 1),
+                table_of_tests(evidence, compared, "sentences"),
+                draws_table(evidence, compared, curve),
             ]),
             method_section(
                 "AlignAtt (Papi et al. 2023): a drafted token is written while the arg max over "
