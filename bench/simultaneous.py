@@ -20,7 +20,7 @@ from real_models import Step, run
 
 #: By model the sentences to find and to test on, and options of both.
 MODELS = {
-    "gemma3": (80, 20, "--shots 3", ""),
+    "gemma3": (80, 10, "--shots 3", "--draws 9"),
     "qwen-0.5b": (200, 8, "", "--draws 9"),
     "qwen-1.5b": (200, 8, "", "--draws 9"),
 }

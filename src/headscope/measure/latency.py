@@ -8,7 +8,7 @@ that is written when all is read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -36,7 +36,7 @@ def differentiable_lagging(delays: Sequence[int], source: int) -> float:
     at least the time in which the ideal translator writes one."""
     known = list(delays) or [source]
     pace = source / len(known)
-    slowed = accumulate(map(float, known), lambda before, read: max(read, before + pace))
+    slowed: Iterator[float] = accumulate(known, lambda before, read: max(read, before + pace))
     return sum(read - at * pace for at, read in enumerate(slowed)) / len(known)
 
 
