@@ -66,6 +66,8 @@ def main() -> None:
         for step in steps()
         if not given.only or step.name in given.only
     }
+    # Where the runs lie says nothing.
+    result["steps"] = json.loads(json.dumps(result["steps"]).replace(str(given.folder), "RUNS"))
     if given.out is not None and given.out.exists():
         result["steps"] = json.loads(given.out.read_text())["steps"] | result["steps"]
     tell(result, given.out)

@@ -344,9 +344,8 @@ def _show(result: SimultaneousResult, run: Path) -> Shown:
         own, other, low, high = (
             fixed(each, 1) for each in (level.value, level.value - gap.value, gap.low, gap.high)
         )
-        said.append(
-            f"chrF++ at equal latency {own}, {other} by wait-k (difference {low} to {high})."
-        )
+        ends = f" (difference {low} to {high})" if gap.bounded else ""
+        said.append(f"chrF++ at equal latency {own}, {other} by wait-k{ends}.")
     examples = count(base.examples if base else 0, "sentence")
     compared = [name for name in map(at_latency, QUALITIES) if name in evidence.statistics]
     return Shown(
