@@ -150,6 +150,8 @@ def pocket_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
         linked = made("verify alignment", *pair, "--align-heads", "5.3,5.1", "--align-rows",
                       "predict", *few, "--limit", 4)  # fmt: skip
     yield linked
+    yield made("use simultaneous", *pair, "--heads", scores, *few, "--limit", 4, "--frontier", 1,
+               "--frontier", 3, "--wait", 1, "--wait", 4, "--agreement", 2)  # fmt: skip
     write_tasks(folder / "tasks", "test", 4)
     yield made("verify tasks", "--task", folder / "tasks" / "pocket_capitals.yaml", "--task",
                folder / "tasks" / "pocket_repeat_generated.yaml", *heads,

@@ -63,6 +63,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "verify scaling": ("--heads", "mask", *TASK, "--allow-overlap"),
     "verify families": ("--heads", "next=mask", "--heads", "more=mask2", *TASK, "--allow-overlap"),
     "use adapt": (*HEADS, "--prompt", "a dog"),
+    "use simultaneous": (*HEADS, *PAIRS),
     "use export": HEADS,
     "use rate": (*HEADS, "--data", "summaries.jsonl"),
     "survey": ("--pairs", "en-de=pairs.tsv"),

@@ -29,7 +29,8 @@ from test_cli_app import commands
 GOLDENS = Path(__file__).parent / "data" / "goldens"
 WRITE = os.environ.get("GOLDENS") == "write"
 #: Keys whose values tell about the machine or the moment.
-PASSING = {"seconds", "seconds_a_step", "tokens_per_second", "software", "run"}
+PASSING = {"seconds", "seconds_a_step", "tokens_per_second", "software", "run",
+           "cpu_seconds_a_word"}  # fmt: skip
 #: Runs that train a mask, or measure under one.
 TRAINED = {"find-mask", "verify-mask", "verify-scaling"}
 #: Runs whose signatures hold the digest of trained weights.
@@ -37,7 +38,7 @@ OF_TRAINED = {"compare-masks", "compare-methods"}
 #: Dates, seconds and rates in what is shown.
 MOMENT = re.compile(
     r"\d{4}-\d\d-\d\d(?: \d\d:\d\d:\d\d)?|seconds\n[\d.]+|together\n.+"
-    r"|[\d,\u202f]+\s(?:tokens\s)?a\ssecond|\d+\ss\b"
+    r"|[\d,\u202f]+\s(?:tokens\s)?a\ssecond|[\d.]+\ss\b"
 )
 NUMBER = re.compile(r"(?<![\w.])[-\u2212]?\d+(?:\.\d+)?(?:e[-+]?\d+)?")
 

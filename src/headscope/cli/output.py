@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,10 +22,15 @@ if TYPE_CHECKING:
 BROKEN_PIPE = 141
 
 
-def emit(result: Mapping[str, Any] | Result, as_json: bool, text: str) -> None:
-    """Print a command's result: `result` as one JSON object, or else `text`."""
+def emit(result: Mapping[str, Any] | Result, as_json: bool, text: str | Iterable[str]) -> None:
+    """Print a command's result: `result` as one JSON object, or else `text`.
+
+    Of a text that comes in pieces each is printed as it comes; `result` is complete with the last.
+    """
     from headscope.runs import dump_json, encode
 
+    if as_json and not isinstance(text, str):
+        deque(text, maxlen=0)
     _print(dump_json(encode(result)) if as_json else text)
 
 
@@ -43,10 +49,11 @@ def print_result(study: Study, result: Any, as_json: bool) -> None:
     emit(result, as_json, "" if as_json else text)
 
 
-def _print(text: str) -> None:
+def _print(text: str | Iterable[str]) -> None:
     try:
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
+        for piece in [f"{text}\n"] if isinstance(text, str) else text:
+            sys.stdout.write(piece)
+            sys.stdout.flush()
     except BrokenPipeError:
         # Nobody reads on (`| head`): no error, and no second one when Python empties its buffer.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

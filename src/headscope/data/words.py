@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,23 @@ def is_unspaced(char: str) -> bool:
     """Whether a character is of a script that puts no spaces between words."""
     code = ord(char)
     return any(first <= code <= last for first, last in _UNSPACED)
+
+
+def running_words(text: str) -> list[Word]:
+    """The words of a text as they arrive one by one: its white-space pieces, in which each
+    character of a script without spaces is a word of its own. What follows changes none of them.
+    """
+    words = []
+    for piece in split_words(text, links_given=True):
+        cuts = [0, len(piece.text)]
+        for at in range(1, len(piece.text)):
+            mark = unicodedata.category(piece.text[at]).startswith("M")
+            if not mark and any(map(is_unspaced, piece.text[at - 1 : at + 1])):
+                cuts.insert(-1, at)
+        words += [
+            Word(piece.text[a:b], piece.start + a, piece.start + b) for a, b in pairwise(cuts)
+        ]
+    return words
 
 
 def cuts_inside(text: str, words: Sequence[Word], anywhere: bool = False) -> list[int]:

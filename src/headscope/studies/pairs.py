@@ -105,6 +105,26 @@ def read_directions(
     return _with_examples(directions, choice, model, seed, reference)
 
 
+def read_direction(choice: PairsChoice, model: str, seed: int = 0) -> PairFile:
+    """A direction for sentences that are yet to come, with shots from the data as for any others;
+    without data or shots, of languages alone.
+
+    Raises `InputError` unless one direction is named.
+    """
+    directions: Mapping[str, PairFile]
+    if choice.data or choice.shots or model == POCKET:
+        directions = read_directions(dataclasses.replace(choice, limit=1), model, "test", seed=seed)
+    else:
+        wanted = direction_of(PairSource("stdin", next(iter(choice.pair), None)))
+        alone = PairFile((), wanted.source, wanted.target, "stdin", "")
+        directions = _named(dict.fromkeys(choice.pair, alone), choice.language_names)
+    if len(directions) != 1:
+        raise InputError(
+            f"what comes is of one direction, not of {len(directions)}; add --pair, such as en-de"
+        )
+    return dataclasses.replace(next(iter(directions.values())), pairs=())
+
+
 def _read_all(
     choice: PairsChoice,
     model: str,

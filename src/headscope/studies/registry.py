@@ -55,6 +55,7 @@ COMMANDS = {
     "verify scaling": "headscope.studies.verify.scaling",
     "verify families": "headscope.studies.verify.families",
     "use adapt": "headscope.studies.use.adapt",
+    "use simultaneous": "headscope.studies.use.simultaneous",
     "use export": "headscope.studies.use.export",
     "use rate": "headscope.studies.use.rate",
     "use mix": "headscope.studies.use.mix",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,8 @@ class Study:
             out.
         measures, needs: of such a method what a head's score says, in one line, and what data it
             needs; a method that `find.registry` has says so there.
-        instead: what is told of the options without a run, as JSON and as text; None: nothing.
+        instead: what is told of the options without a run, as JSON and as text, which may come in
+            pieces; None: nothing.
     """
 
     settings: Callable[..., Any]
@@ -53,8 +54,8 @@ class Study:
     survey: Callable[[SurveyPlan], Any] | None = None
     measures: str = ""
     needs: str = ""
-    instead: Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], str] | None] = lambda given: (
-        None
+    instead: Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], str | Iterable[str]] | None] = (
+        lambda given: None
     )
 
 

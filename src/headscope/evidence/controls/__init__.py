@@ -10,12 +10,14 @@ from headscope.errors import InputError, nearest
 from headscope.evidence.controls.equal_norm import EQUAL_NORM
 from headscope.evidence.controls.foreign import FOREIGN
 from headscope.evidence.controls.instructed import INSTRUCTED
+from headscope.evidence.controls.local_agreement import LOCAL_AGREEMENT
 from headscope.evidence.controls.mask_alone import MASK_ALONE
 from headscope.evidence.controls.outside import OUTSIDE
 from headscope.evidence.controls.random import RANDOM
 from headscope.evidence.controls.same_layers import SAME_LAYERS
 from headscope.evidence.controls.shuffled import SHUFFLED
 from headscope.evidence.controls.shuffled_same_layers import SHUFFLED_SAME_LAYERS
+from headscope.evidence.controls.wait_k import WAIT_K
 from headscope.evidence.rows import NOTHING, Basis, Condition, Control
 from headscope.heads import HeadSet
 from headscope.settings import Settings
@@ -31,6 +33,8 @@ CONTROLS: dict[str, Control] = {
     "foreign": FOREIGN,
     "instructed": INSTRUCTED,
     "mask alone": MASK_ALONE,
+    "wait-k": WAIT_K,
+    "local agreement": LOCAL_AGREEMENT,
 }
 #: Those that every command draws if nothing else is asked for, and those of commands about masks.
 DEFAULT = ("random", "same layers")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -73,3 +73,16 @@ def attention_of(
         weights[head.layer, head.head] = found.weights[:, at].cpu().numpy()
     weights.flags.writeable = False
     return Attention(weights, tuple(lm.decode([i], special=True) for i in ids), lm.geometry)
+
+
+def attention_to_words(
+    weights: NDArray[np.float32], member: NDArray[np.bool_], heads: Sequence[int] | None = None
+) -> NDArray[np.float32]:
+    """What each query pays to each word, the mean over heads, float32 (R, words).
+
+    `weights` (R, N, K) are those of N heads on K keys, of which `member` (K, words) says what word
+    each belongs to: a word gets the sum of its keys. `heads` are places among the N; None: all.
+    """
+    chosen = weights if heads is None else weights[:, list(heads)]
+    words: NDArray[np.float32] = chosen.mean(axis=1) @ member.astype(np.float32)
+    return words

@@ -1,0 +1,454 @@
+"""Simultaneous translation by chosen heads, measured in a run folder or of what stdin brings."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.data.pairs import PairFile
+from headscope.data.rows import clean_text
+from headscope.data.words import running_words
+from headscope.errors import InputError
+from headscope.evidence.blocks import (
+    draws_table,
+    levels_table,
+    parts_table,
+    table_of_tests,
+    uncertainty,
+    verdict,
+)
+from headscope.evidence.controls import drawn
+from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition, Evidence, Statistic
+from headscope.evidence.runner import Within, kept_units
+from headscope.evidence.table import evidence as table
+from headscope.evidence.texts import TEXT_MEASURES, Outputs, measured_texts
+from headscope.heads import Head, HeadSet, about_rank
+from headscope.measure.latency import LATENCIES, curve_statistics, quality_between
+from headscope.measure.statistics import counted, counted_mean
+from headscope.progress import Progress
+from headscope.results.common import BaselineCheck, ComparedResult, Leakage, Ranking
+from headscope.runs import Run
+from headscope.settings import UNSIGNED, Nested, Option, build
+from headscope.shown.blocks import HeadSets, Lines, Section, Series, Shown, method_section
+from headscope.shown.words import count, fixed, sentence_of
+from headscope.studies.baseline import check_translations
+from headscope.studies.models import run_with_model
+from headscope.studies.pairs import pair_inputs, read_direction
+from headscope.studies.shows import leakage_caution, model_facts, named_places
+from headscope.studies.study import Study
+from headscope.studies.verify.removal import VerifyRemoval, head_sets, opened
+from headscope.verify.translation.conditions import Removal, prompts_with_limits
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+    from headscope.use.interpreting import Policy
+
+COMMAND = "use simultaneous"
+WAIT_K, LOCAL_AGREEMENT = "wait-k", "local agreement"
+#: A policy at all its settings together, and the frontier of who waits for whole sentences.
+CURVE, WHOLE = "curve", 1 << 62
+Numbers = tuple[int, ...]
+#: Measures whose mean over latencies is tested.
+QUALITIES = ("chrf", "bleu")
+
+
+@dataclass(frozen=True)
+class UseSimultaneous(VerifyRemoval):
+    """Translate while the source arrives word by word; where heads look says when to wait.
+
+    AlignAtt with the --heads, at each --frontier, beside wait-k, local agreement and random heads:
+    quality by latency. With --stream lines from stdin are translated as their words arrive, at the
+    first --frontier.
+    """
+
+    removal: Annotated[
+        Removal,
+        Nested(
+            without=("gates", "threshold", "measure", "ablate", "answer_only"),
+            changed={"draws": Option("Draws of random heads.", min=1, default=19)},
+        ),
+    ] = field(default_factory=Removal)
+    frontier: Annotated[
+        Numbers, Option("AlignAtt: wait while heads look at so many last words; repeatable.", min=0)
+    ] = (1, 2, 4)
+    wait: Annotated[
+        Numbers, Option("wait-k: words read before the first one is written; repeatable.", min=1)
+    ] = (1, 3, 5, 7)
+    agreement: Annotated[
+        Numbers, Option("Local agreement: drafts in a row that must agree; repeatable.", min=2)
+    ] = (2, 3)
+    step: Annotated[int, Option("Words read at a time.", min=1)] = 1
+    stream: Annotated[bool, Option("Translate stdin to stdout, a sentence a line.")] = field(
+        default=False, metadata=UNSIGNED
+    )
+
+    def __post_init__(self) -> None:
+        if not self.frontier or len(self.k) > 1:
+            raise InputError("give one --frontier or several, and one --k or none")
+        super().__post_init__()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimultaneousDetails(Ranking):
+    """AlignAtt of `heads` and the other policies, in words read `step` at a time.
+
+    `latency` is the range of LAAL, by direction, in which qualities are compared;
+    `cpu_seconds_a_word` is what a word of the source takes at the first frontier, with all heads of
+    the comparison watched.
+    """
+
+    heads: tuple[str, ...] = ()
+    step: int = 1
+    latency: dict[str, tuple[float, float]] = field(default_factory=dict)
+    cpu_seconds_a_word: float | None = None
+    leakage: Leakage | None = None
+    baseline_check: BaselineCheck = field(default_factory=BaselineCheck)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimultaneousResult(ComparedResult):
+    """The result of `use simultaneous`; `original` is the translation of whole sentences."""
+
+    details: SimultaneousDetails = field(default_factory=SimultaneousDetails)
+
+
+def use_simultaneous(
+    config: UseSimultaneous, out: Path | None = None, progress: Progress | None = None
+) -> SimultaneousResult:
+    """Translate every sentence by every policy; a run that was stopped goes on.
+
+    Writes `outputs.jsonl`: every translation, with the words read at each of its words.
+    """
+    began = time.monotonic()
+    if config.stream:
+        raise InputError(
+            "stream is for the command line; in Python iterate over "
+            "headscope.use.interpreting.interpret"
+        )
+    inputs = opened(config, out)
+    lm, removal, directions, heads = inputs.lm, inputs.removal, inputs.directions, inputs.sets[-1]
+    prompts_with_limits(lm, [*directions.values()], removal)  # what is too long is told now
+    texts = ([pair.source for pair in pairs.pairs] for pairs in directions.values())
+    points = planned(heads, config, Basis.on(lm, texts, avoid=inputs.avoid))
+    settings = {
+        "settings": replace(config, removal=removal),
+        "heads": list(map(str, heads)),
+        **inputs.signed,
+    }
+
+    def compute(run: Run) -> SimultaneousResult:
+        works = check_translations(lm, directions, removal, run, config.baseline, progress)
+        units = interpretations(lm, directions, points, config, run, progress)
+        evidence, latency = simultaneous_evidence([*points], directions, units, removal.seed)
+        known = [
+            (name, pair, unit)
+            for name, pairs in directions.items()
+            for pair, unit in zip(pairs.pairs, units[name], strict=True)
+        ]
+        rows = (
+            {"direction": name, "id": pair.id, "source": pair.source, "reference": pair.target,
+             "condition": each.id, "output": text, "delays": delays}
+            for name, pair, unit in known
+            for each, (text, delays) in zip(points, unit["outputs"], strict=True)
+        )  # fmt: skip
+        run.write_jsonl("outputs.jsonl", rows)
+        words = sum(len(running_words(pair.source)) for _, pair, _ in known)
+        details = SimultaneousDetails(
+            **about_rank(heads),
+            heads=tuple(map(str, heads)),
+            step=config.step,
+            latency=latency,
+            cpu_seconds_a_word=sum(unit["seconds"] for *_, unit in known) / words,
+            leakage=inputs.about.leakage,
+            baseline_check=works["baseline_check"],
+        )
+        found = verdict(evidence, at_latency("chrf"), curve_of(evidence))
+        return SimultaneousResult(
+            baseline_works=works["baseline_works"], evidence=evidence, verdict=found,
+            details=details,
+        )  # fmt: skip
+
+    return run_with_model(
+        lm, COMMAND, out, settings, pair_inputs(directions), compute, began, seed=removal.seed,
+        kind=SimultaneousResult, config=config,
+    )  # fmt: skip
+
+
+def at_latency(measure: str) -> str:
+    """The name of a measure's mean over latencies."""
+    return f"{measure}_at_latency"
+
+
+def planned(
+    heads: HeadSet, config: UseSimultaneous, basis: Basis = NOTHING
+) -> dict[Condition, Callable[[], Policy]]:
+    """What makes the policy of each condition: whole sentences, AlignAtt of the heads and of random
+    ones at each frontier, and the others; sets of heads go by their place in `sets_of`."""
+    from headscope.use.interpreting import align_att, local_agreement, wait_k
+
+    selected = Condition(SELECTED, k=len(heads), heads=tuple(map(str, heads)))
+    aligned = [selected, *drawn(selected, heads, config.removal, basis)]
+    place = sets_of(aligned).index
+    points: dict[Condition, Callable[[], Policy]] = {Condition(): partial(align_att, WHOLE)}
+    for number, each in product(config.frontier, aligned):
+        make = partial(align_att, number, place(each.heads))
+        points[replace(each, of=f"frontier {number}")] = make
+    for number in config.wait:
+        points[Condition(WAIT_K, of=str(number))] = partial(wait_k, number)
+    for number in config.agreement:
+        points[Condition(LOCAL_AGREEMENT, of=str(number))] = partial(local_agreement, number)
+    return points
+
+
+def sets_of(conditions: Iterable[Condition]) -> list[tuple[str, ...]]:
+    """The different sets of heads of conditions, in their order."""
+    return list(dict.fromkeys(each.heads for each in conditions if each.heads))
+
+
+def interpretations(
+    lm: LanguageModel,
+    directions: Mapping[str, PairFile],
+    points: Mapping[Condition, Callable[[], Policy]],
+    config: UseSimultaneous,
+    run: Run,
+    progress: Progress | None = None,
+) -> dict[str, list[dict[str, Any]]]:
+    """Of each sentence of a direction `outputs`, text and delays by condition, and the CPU
+    `seconds` of the first frontier. All policies share what the model drafts."""
+    from headscope.use.interpreting import Drafts, interpreted
+
+    sets = [HeadSet(lm.geometry, tuple(map(Head.parse, own))) for own in sets_of(points)]
+    units = {
+        f"{name} {at:06d}": (pairs, pair.source)
+        for name, pairs in directions.items()
+        for at, pair in enumerate(pairs.pairs)
+    }
+    first, *rest = sorted(points, key=lambda each: each.kind != SELECTED)
+
+    def compute(mine: Sequence[str], within: Within) -> Iterator[tuple[str, Any]]:
+        for name in mine:
+            pairs, source = units[name]
+            drafts = Drafts(lm, pairs, sets, **_options(config.removal))
+            began = time.process_time()
+            made = {first: interpreted(drafts, source, points[first](), config.step)}
+            seconds = time.process_time() - began
+            for each in rest:
+                made[each] = interpreted(drafts, source, points[each](), config.step)
+                within(len(made) / len(points))
+            yield name, {"seconds": seconds, "outputs": [made[each] for each in points]}
+
+    kept = kept_units(run, "outputs", "translating", dict.fromkeys(units, 1), compute, progress)
+    return {
+        name: [kept[f"{name} {at:06d}"] for at in range(len(pairs.pairs))]
+        for name, pairs in directions.items()
+    }
+
+
+def _options(removal: Removal) -> dict[str, Any]:
+    most = removal.max_new_tokens
+    return {"template": removal.template, "chat": removal.chat, "most": most}
+
+
+def simultaneous_evidence(
+    points: Sequence[Condition],
+    directions: Mapping[str, PairFile],
+    units: Mapping[str, Sequence[Mapping[str, Any]]],
+    seed: int = 0,
+) -> tuple[Evidence, dict[str, tuple[float, float]]]:
+    """Quality and latency under every condition, and the mean quality of curves over the latencies
+    that AlignAtt of the selected heads has; and these, by direction."""
+    curves = list(dict.fromkeys(replace(each, of=CURVE) for each in points[1:]))
+    # Every curve ends with whole sentences, once or more, so that all have as many points.
+    own = [
+        [at for at, each in enumerate(points) if replace(each, of=CURVE) == curve]
+        for curve in curves
+    ]
+    most = 1 + max(map(len, own))
+    own = [[*places, *[0] * (most - len(places))] for places in own]
+    texts = measured_texts(
+        {
+            name: Outputs(
+                pairs.target_language,
+                [[unit["outputs"][at][0] for unit in units[name]] for at in range(len(points))],
+                [pair.target for pair in pairs.pairs],
+            )
+            for name, pairs in directions.items()
+        },
+        QUALITIES,
+    )
+    counts: dict[str, dict[str, list[NDArray[Any] | None]]] = {}
+    ranges: dict[str, tuple[float, float]] = {}
+    for name, quality in texts.parts.items():
+        lengths = [
+            [len(running_words(text)) for text in (pair.source, pair.target)]
+            for pair in directions[name].pairs
+        ]
+        lags = {
+            key: np.array(
+                [[of(delays, *length) for length, (_, delays) in zip(lengths, row, strict=True)]
+                 for row in zip(*(unit["outputs"] for unit in units[name]), strict=True)]
+            )
+            for key, (_, of) in LATENCIES.items()
+        }  # fmt: skip
+        laal = lags["laal"]
+        means = [laal[at].mean() for at, each in enumerate(points) if each.kind == SELECTED]
+        ranges[name] = float(min(means)), float(max(means))
+        arrays = {**quality, **{key: counted(array) for key, array in lags.items()}}
+        counts[name] = {key: [*array, *[None] * len(curves)] for key, array in arrays.items()}
+        for key, array in quality.items():
+            counts[name][at_latency(key)] = [
+                *[None] * len(points),
+                *(curve_statistics(array[some], laal[some], ranges[name]) for some in own),
+            ]
+    known = {name: TEXT_MEASURES[name].statistic for name in QUALITIES}
+    between = {
+        at_latency(name): replace(
+            each,
+            words=f"{each.words} at equal latency",
+            score=quality_between(each.score or counted_mean, most),
+        )
+        for name, each in known.items()
+    }
+    lagging = {
+        key: Statistic(words, "lower", "words", digits=2) for key, (words, _) in LATENCIES.items()
+    }
+    found = table(
+        [*points, *curves], counts, {**known, **lagging, **between}, seed, tuple(between),
+        helps=lambda condition: True,
+    )  # fmt: skip
+    return found, ranges
+
+
+def curve_of(evidence: Evidence) -> Condition:
+    """AlignAtt of the selected heads at all frontiers."""
+    return next(each for each in evidence.selected if each.of == CURVE)
+
+
+def _show(result: SimultaneousResult, run: Path) -> Shown:
+    evidence, details = result.evidence, result.details
+    curve, main = curve_of(evidence), at_latency("chrf")
+    level, base = evidence.level(main, curve), evidence.level("chrf")
+    said = [sentence_of(result.verdict)]
+    test = evidence.against(main, curve).get(WAIT_K)
+    if level is not None and test is not None:
+        gap = test.difference
+        own, other, low, high = (
+            fixed(each, 1) for each in (level.value, level.value - gap.value, gap.low, gap.high)
+        )
+        ends = f" (difference {low} to {high})" if gap.bounded else ""
+        said.append(f"chrF++ at equal latency {own}, {other} by wait-k{ends}.")
+    examples = count(base.examples if base else 0, "sentence")
+    compared = [name for name in map(at_latency, QUALITIES) if name in evidence.statistics]
+    return Shown(
+        "Simultaneous translation",
+        "Do the heads say when to wait for more of the source?",
+        said,
+        *uncertainty(evidence, main, curve, examples),
+        [*result.cautions, *leakage_caution(details.leakage)],
+        [
+            *model_facts(result.model_name, len(details.heads)),
+            ("words read at a time", str(details.step)),
+            *(
+                (f"latencies compared, {name}", f"LAAL {fixed(low, 2)} to {fixed(high, 2)} words")
+                for name, (low, high) in details.latency.items()
+            ),
+            ("CPU time a source word", f"{fixed(details.cpu_seconds_a_word or 0.0, 3)}\u00a0s"),
+        ],
+        [
+            Section("Heads", [HeadSets("Heads that say when to wait",
+                                       {SELECTED: named_places(details.heads)})]),
+            Section("Values and tests", [
+                levels_table(evidence, [*QUALITIES, *LATENCIES], "Quality and latency"),
+                *(parts_table(evidence, name, curve, evidence.statistics[name].words, "sentences")
+                  for name in compared if len(evidence.single) > 1),
+                table_of_tests(evidence, compared, "sentences"),
+                draws_table(evidence, compared, curve),
+            ]),
+            method_section(
+                "AlignAtt (Papi et al. 2023): a drafted token is written while the arg max over "
+                "source words of the heads' mean attention is none of the last words read. wait-k: "
+                "Ma et al. 2019; local agreement: Liu et al. 2020. LAAL: Papi et al. 2022; AL: Ma "
+                "et al. 2019; DAL: Cherry and Foster 2019; in words, a character in scripts "
+                "without spaces. At equal latency: the mean over the LAAL of the selected heads' "
+                "frontiers, straight lines between points, the last of which is whole sentences."
+            ),
+        ],
+        _figure(evidence),
+    )  # fmt: skip
+
+
+def _figure(evidence: Evidence) -> Lines:
+    """Quality over latency, a line a policy; of random heads the mean of their draws."""
+    base, lines = evidence.level("chrf"), dict[str, list[tuple[float, Any]]]()
+    for each in evidence.conditions[1:]:
+        lag, level = (evidence.level(name, each) for name in ("laal", "chrf"))
+        if lag is None or level is None or each.draw is not None:
+            continue
+        lines.setdefault(each.kind, []).append((lag.value, level))
+        for control in evidence.controls if each.kind == SELECTED else ():
+            lags, draws = (evidence.draws(name, each, control) for name in ("laal", "chrf"))
+            if lags.each:
+                lines.setdefault(control, []).append((lags.mean, draws))
+    return Lines(
+        "Quality by latency",
+        tuple(Series.of(kind, sorted(own, key=lambda p: p[0])) for kind, own in lines.items()),
+        "LAAL, words",
+        evidence.statistics["chrf"].axis,
+        band="95\u00a0% intervals, of random heads ranges of draws",
+        references=(("whole sentences", base.value),) if base else (),
+    )
+
+
+def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str]] | None:
+    """With --stream what stdin brings, translated as it comes; no run is made."""
+    if not given["stream"]:
+        return None
+    from headscope.use.interpreting import interpret
+
+    config: UseSimultaneous = build(UseSimultaneous, given)
+    removal = config.removal
+    pairs = read_direction(config.pairs, config.model.model, removal.seed)
+    lm = config.model.load()
+    heads = head_sets(config.heads, config.k, lm, config.rank)[-1]
+    told: dict[str, Any] = {"model": lm.name, "heads": list(map(str, heads))}
+    source, made = list[str](), list[str]()
+
+    def characters() -> Iterator[str]:
+        while char := _read():
+            source.append(char if char == "\n" else clean_text(char, "stdin"))
+            yield char
+
+    def pieces() -> Iterator[str]:
+        began = time.process_time()
+        for piece in interpret(
+            lm, pairs, heads, characters(), config.frontier[0], config.step, **_options(removal)
+        ):
+            made.append(piece)
+            yield piece
+        words = len(running_words("".join(source)))
+        seconds = (time.process_time() - began) / max(words, 1)
+        told.update(words=words, lines="".join(made).split("\n")[:-1], cpu_seconds_a_word=seconds)
+        print(f"{count(words, 'word')}, {fixed(seconds, 3)} CPU seconds each", file=sys.stderr)
+
+    return told, pieces()
+
+
+def _read() -> str:
+    try:
+        return sys.stdin.read(1) if sys.stdin else ""  # closed by the shell (`<&-`)
+    except UnicodeDecodeError as error:
+        raise InputError("stdin is not UTF-8; convert it") from error
+
+
+command = Study(
+    UseSimultaneous, use_simultaneous, result=SimultaneousResult, show=_show, instead=_streamed
+)

@@ -1,0 +1,494 @@
+"""Simultaneous translation: equal to naive loops without a cache, whole sentences and `generate`
+where it must be; latencies by their definitions; what stdin brings, and runs that go on."""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+import sacrebleu
+from hypothesis import given
+from hypothesis import strategies as st
+
+from conftest import Said
+from headscope.data.pairs import PairFile, SentencePair
+from headscope.data.prompts import DEFAULT_TEMPLATE, translation_prompts
+from headscope.data.words import running_words
+from headscope.errors import InputError
+from headscope.evidence.rows import SELECTED
+from headscope.heads import Head, HeadSet
+from headscope.lm import LanguageModel
+from headscope.lm.attention.maps import attention_to_words
+from headscope.measure.latency import (
+    LATENCIES,
+    READ_AT,
+    average_lagging,
+    curve_statistics,
+    differentiable_lagging,
+    quality_between,
+)
+from headscope.measure.statistics import counted_mean
+from headscope.pocket.sample import sample_pairs
+from headscope.studies.use.simultaneous import (
+    CURVE,
+    UseSimultaneous,
+    at_latency,
+    planned,
+    sets_of,
+)
+from headscope.use.interpreting import (
+    Drafts,
+    Policy,
+    align_att,
+    beginnings_of,
+    interpret,
+    interpreted,
+    local_agreement,
+    wait_k,
+    written,
+)
+from headscope.verify.translation import Removal
+from lm_helpers import full_weights, logits, wrapped
+
+ENDLESS = 10**9
+HEADS = ("3.1", "4.2", "5.7")
+
+
+# ---- latency -----------------------------------------------------------------------------------
+def simuleval(delays: Sequence[int], source: int, target: int) -> float:
+    """AL, or LAAL, as SimulEval's scorers count: by the rate of the target's words."""
+    total, tau, gamma = 0.0, 0, target / source
+    for at, read in enumerate(delays):
+        total += read - at / gamma
+        tau = at + 1
+        if read >= source:
+            break
+    return total / tau
+
+
+def simuleval_dal(delays: Sequence[int], source: int) -> float:
+    total, last, gamma = 0.0, 0.0, len(delays) / source
+    for at, read in enumerate(delays):
+        last = float(read) if at == 0 else max(read, last + 1 / gamma)
+        total += last - at / gamma
+    return total / len(delays)
+
+
+def test_latencies_are_those_of_simuleval() -> None:
+    stream = random.Random(0)
+    for _ in range(50):
+        source, reference = stream.randint(1, 40), stream.randint(1, 40)
+        delays = sorted(stream.choices(range(1, source + 1), k=stream.randint(1, 50)))
+        adaptive = simuleval(delays, source, max(len(delays), reference))
+        known = {
+            "al": simuleval(delays, source, len(delays)),
+            "laal": adaptive,
+            "dal": simuleval_dal(delays, source),
+        }
+        for name, (_, latency) in LATENCIES.items():
+            assert latency(delays, source, reference) == pytest.approx(known[name], abs=1e-9)
+        by_reference = average_lagging(delays, source, reference)
+        assert by_reference == pytest.approx(simuleval(delays, source, reference), abs=1e-9)
+
+
+@given(st.integers(1, 9), st.integers(1, 30))
+def test_a_wait_k_schedule_lags_by_k(k: int, words: int) -> None:
+    """Of sources and outputs of one length the lag of wait-k is k (Ma et al. 2019)."""
+    delays = [min(k + at, words) for at in range(words)]
+    lag = min(k, words)
+    assert average_lagging(delays, words) == pytest.approx(lag)
+    assert differentiable_lagging(delays, words) == pytest.approx(lag)
+    # Twice as many words in the end are no gain.
+    longer = [*delays, *[words] * words]
+    assert LATENCIES["laal"][1](longer, words, words) >= lag
+    assert LATENCIES["laal"][1]([], words, words) == words
+
+
+@given(
+    st.dictionaries(st.integers(0, 20), st.floats(0, 100), min_size=1, max_size=6),
+    st.tuples(st.integers(0, 20), st.integers(0, 20)),
+)
+def test_curves_are_read_as_straight_lines(points: dict[int, float], ends: tuple[int, int]) -> None:
+    low, high = sorted(ends)
+    x, y = zip(*sorted(points.items()), strict=True)
+    wanted = np.interp(np.linspace(low, high, READ_AT), x, y).mean()
+    quality = [np.array([[value, 1.0], [value, 1.0]]) for value in points.values()]
+    lag = np.array([[at - 0.5, at + 0.5] for at in points])
+    sums = curve_statistics(quality, lag, (low, high)).sum(axis=0)
+    scored = quality_between(counted_mean, len(points))
+    assert float(scored(sums)) == pytest.approx(wanted, rel=1e-6, abs=1e-6)
+    # Of many sums at once, too, and whatever the number of examples.
+    assert scored(np.stack([sums, 3 * sums])) == pytest.approx([wanted] * 2, rel=1e-6, abs=1e-6)
+
+
+# ---- words -------------------------------------------------------------------------------------
+@given(st.text("ab'é 中文，。\n"))
+def test_words_that_have_arrived_stay(text: str) -> None:
+    words = running_words(text)
+    assert "".join(word.text for word in words) == "".join(text.split())
+    for at, word in enumerate(words):
+        assert text[word.start : word.end] == word.text
+        assert running_words(text[: word.end]) == words[: at + 1]
+
+
+def test_words_of_scripts_without_spaces_are_characters() -> None:
+    assert [word.text for word in running_words("see GDP增长 now.")] == [
+        "see", "GDP", "增", "长", "now.",
+    ]  # fmt: skip
+
+
+# ---- policies ----------------------------------------------------------------------------------
+def one_pair(source: str) -> PairFile:
+    return PairFile((SentencePair("1", source, "x"),), "en", "de", "test", "")
+
+
+def naive(
+    lm: LanguageModel, source: str, heads: Sequence[Head], frontier: int, most: int, step: int
+) -> list[tuple[int, int]]:
+    """AlignAtt by the words of its definition: every token from a pass over the whole text, and
+    the attention of an eager copy of the model."""
+    tokens: list[tuple[int, int]] = []
+    words = source.split()
+    order = [each for n, text in enumerate(lm.geometry.heads()) for each in [(text, n)]]
+    place = dict(order)
+    for read in range(1, len(words) + 1):
+        last = read == len(words)
+        if read % step and not last:
+            continue
+        text = " ".join(words[:read])
+        (prompt,) = translation_prompts(one_pair(text), DEFAULT_TEMPLATE, None, "")
+        encoded = lm.encoded(prompt.text)
+        for final in [False, True] if last else [False]:
+            while len(tokens) < most:
+                ids = [*encoded.ids, *(token for token, _ in tokens)]
+                batch = lm.collate([ids])
+                token = int(logits(lm.model, batch)[0, -1].argmax())
+                made = [*(token for token, _ in tokens), token]
+                ends = lm.stop_table.cut(made, True)[1] != "length"
+                if final:
+                    tokens.append((token, read))
+                    if ends:
+                        return tokens
+                    continue
+                rows = full_weights(lm, batch)[0, :, -1]
+                mean = rows[[place[head] for head in heads]].mean(dim=0)
+                start, sums = prompt.source_start, []
+                for word in words[:read]:
+                    end = start + len(word)
+                    own = [at for at, (a, b) in enumerate(encoded.spans) if a < end and b > start]
+                    sums.append(float(mean[own].sum()))
+                    start = end + 1
+                if ends or sums.index(max(sums)) >= read - frontier:
+                    break
+                tokens.append((token, read))
+    return tokens
+
+
+@pytest.mark.parametrize("name", ["llama", "gemma2", "qwen3_next"])
+@pytest.mark.parametrize(("frontier", "step"), [(1, 1), (2, 2)])
+def test_align_att_is_what_its_definition_says(name: str, frontier: int, step: int) -> None:
+    lm = wrapped(name, seed=3)
+    layer = lm.geometry.layers - 1  # one that attends, in a model of mixed layers
+    heads = [head for head in lm.geometry.heads() if head.layer == layer][:2]
+    own, source = HeadSet.of(lm.geometry, heads), "a cat or two in Rome"
+    wanted = naive(lm, source, heads, frontier, 8, step)
+    for cached in (True, False):
+        drafts = Drafts(lm, one_pair(source), [own], most=8, cached=cached)
+        found = written(drafts, beginnings_of(source), align_att(frontier), step)
+        assert list(found) == wanted
+
+
+def policies(lm: LanguageModel) -> dict[str, Callable[[], Policy]]:
+    return {
+        "align 0": lambda: align_att(0),
+        "align 1": lambda: align_att(1),
+        "align 3": lambda: align_att(3),
+        "wait 1": lambda: wait_k(1),
+        "wait 4": lambda: wait_k(4),
+        "agree 2": lambda: local_agreement(2),
+        "agree 3": lambda: local_agreement(3),
+    }
+
+
+@cache
+def sentences() -> PairFile:
+    return sample_pairs("en-de", "test", 4, 0)
+
+
+def heads_of(lm: LanguageModel) -> HeadSet:
+    return HeadSet.of(lm.geometry, HEADS)
+
+
+def test_whole_sentences_are_those_of_generate(pocket: LanguageModel) -> None:
+    """With an endless frontier, and where all is read at once."""
+    pairs = sentences()
+    texts = [prompt.text for prompt in translation_prompts(pairs, DEFAULT_TEMPLATE)]
+    limits = [2 * len(pocket.encode(pair.source, special=False)) + 32 for pair in pairs.pairs]
+    plain = pocket.generate(texts, limits=limits)
+    for pair, made in zip(pairs.pairs, plain, strict=True):
+        drafts = Drafts(pocket, pairs, [heads_of(pocket)])
+        every = beginnings_of(pair.source)
+        runs = {"endless": written(drafts, every, align_att(ENDLESS))}
+        for name, make in policies(pocket).items():
+            runs[name] = written(drafts, every, make(), len(every))
+        for run in runs.values():
+            tokens, reads = zip(*run, strict=True)
+            assert drafts.made(tokens).output_ids == made.output_ids
+            assert drafts.made(tokens).text == made.text
+            assert set(reads) == {len(every)}
+
+
+def test_results_do_not_depend_on_what_is_kept(pocket: LanguageModel) -> None:
+    """Neither on the cache, nor on what other policies have drafted before."""
+    pairs = sentences()
+    for pair in pairs.pairs[:2]:
+        shared = Drafts(pocket, pairs, [heads_of(pocket)])
+        for make in policies(pocket).values():
+            together = interpreted(shared, pair.source, make())
+            for cached in (True, False):
+                alone = Drafts(pocket, pairs, [heads_of(pocket)], cached=cached)
+                assert interpreted(alone, pair.source, make()) == together
+
+
+def test_policies_keep_their_laws(pocket: LanguageModel) -> None:
+    for pair in sentences().pairs:
+        drafts = Drafts(pocket, sentences(), [heads_of(pocket)])
+        words, first = len(running_words(pair.source)), []
+        for frontier in (0, 1, 2, 4, ENDLESS):
+            delays = interpreted(drafts, pair.source, align_att(frontier)).delays
+            assert list(delays) == sorted(delays) and delays[-1] <= words
+            assert delays[0] >= min(frontier + 1, words)
+            first.append(delays[0])
+        assert first == sorted(first)  # who waits for more words begins later
+        for k in (1, 2, 5):
+            made = interpreted(drafts, pair.source, wait_k(k))
+            assert len(made.delays) == len(running_words(made.text))
+            assert all(read >= min(k + at, words) for at, read in enumerate(made.delays))
+
+
+def test_agreement_is_what_drafts_begin_with(pocket: LanguageModel) -> None:
+    source, last = sentences().pairs[1].source, 2
+    drafts = Drafts(pocket, sentences(), [heads_of(pocket)])
+    beginnings, made, before = beginnings_of(source), list[int](), list[list[int]]()
+    wanted = []
+    for read, text in enumerate(beginnings, 1):
+        draft = [each.token for each in drafts.after(text, made) if not each.ends]
+        before.append([*made, *draft])
+        if len(before) >= last:
+            alike = 0
+            while len({tuple(each[: alike + 1]) for each in before[-last:]}) == 1 and all(
+                len(each) > alike for each in before[-last:]
+            ):
+                alike += 1
+            wanted += [(token, read) for token in before[-1][len(made) : alike]]
+            made = before[-1][:alike]
+    found = list(written(drafts, beginnings, local_agreement(last)))
+    assert found[: len(wanted)] == wanted and wanted
+
+
+def test_attention_to_words_is_the_mean_of_heads_and_the_sum_of_tokens() -> None:
+    weights = np.arange(12, dtype=np.float32).reshape(1, 3, 4)
+    member = np.array([[1, 0], [1, 0], [0, 1], [0, 0]], dtype=bool)
+    assert attention_to_words(weights, member).tolist() == [[9, 6]]
+    assert attention_to_words(weights, member, [0, 2]).tolist() == [[9, 6]]
+    assert attention_to_words(weights, member, [2]).tolist() == [[17, 10]]
+
+
+# ---- text as it comes --------------------------------------------------------------------------
+@given(st.integers(1, 7))
+def test_chunks_of_any_size_are_translated_alike(pocket: LanguageModel, size: int) -> None:
+    lines = [pair.source for pair in sentences().pairs[:2]]
+    text = f"{lines[0]}\n\n{lines[1]}"
+    chunks = [text[at : at + size] for at in range(0, len(text), size)]
+    pieces = list(interpret(pocket, sentences(), heads_of(pocket), chunks, 1))
+    drafts = Drafts(pocket, sentences(), [heads_of(pocket)])
+    first, second = (interpreted(drafts, line, align_att(1)).text for line in lines)
+    assert "".join(pieces) == f"{first}\n\n{second}\n"
+
+
+def test_what_is_written_does_not_wait_for_more_than_it_needs(pocket: LanguageModel) -> None:
+    """A piece is there before the next word is asked for, and a line before the next line is."""
+    source = sentences().pairs[1].source
+    given_so_far = ""
+
+    def characters() -> Iterator[str]:
+        nonlocal given_so_far
+        for char in f"{source}\nNever":
+            given_so_far += char
+            yield char
+
+    drafts = Drafts(pocket, sentences(), [heads_of(pocket)])
+    beginnings = beginnings_of(source)
+    reads = [read for _, read in written(drafts, beginnings, align_att(1))]
+    pieces = interpret(pocket, sentences(), heads_of(pocket), characters(), 1)
+    for read, _ in zip(reads, pieces, strict=False):
+        # Only the white space behind the word says that it is complete.
+        assert given_so_far[:-1] == beginnings[read - 1]
+    assert len(set(reads)) > 2
+    assert next(pieces).endswith("\n") and given_so_far == f"{source}\n"
+
+
+def streamed(
+    command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, given_: bytes, *more: object
+) -> Said:
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given_), "utf-8"))
+    words = ("use", "simultaneous", "--heads", ",".join(HEADS), "--frontier", 1, "--stream")
+    return command(*words, *more)
+
+
+def test_stdin_is_translated_line_by_line(
+    loaded: None, command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch,
+    pocket: LanguageModel,
+) -> None:  # fmt: skip
+    lines = [pair.source for pair in sentences().pairs[:2]]
+    typed = "\n".join(lines).encode()
+    said = streamed(command, monkeypatch, typed, "--pair", "en-de")
+    drafts = Drafts(pocket, sentences(), [heads_of(pocket)])
+    wanted = [interpreted(drafts, line, align_att(1)).text for line in lines]
+    assert said.code == 0 and said.out == "".join(f"{line}\n" for line in wanted)
+    told = json.loads(streamed(command, monkeypatch, typed, "--pair", "en-de", "--json").out)
+    assert told["lines"] == wanted and told["words"] == sum(len(line.split()) for line in lines)
+    assert told["cpu_seconds_a_word"] > 0
+    assert streamed(command, monkeypatch, b"", "--pair", "en-de").out == ""
+
+
+@pytest.mark.parametrize(
+    ("typed", "more"),
+    [
+        (b"a dog\n", ()),  # of which direction?
+        (b"a dog\n", ("--pair", "en-de", "--pair", "de-en")),
+        (b"a dog\n", ("--pair", "en-de", "--data", "x.tsv")),
+        (b"a \x00 dog\n", ("--pair", "en-de")),
+        (b"a \xff\xfe dog\n", ("--pair", "en-de")),
+        (b"a dog\n", ("--pair", "en-de", "--frontier", "-1")),
+        (b"a dog\n", ("--pair", "en-de", "--agreement", "1")),
+        (b"dog " * 3000, ("--pair", "en-de", "--step", "3000")),
+    ],
+)
+def test_what_cannot_be_translated_is_told_in_one_line(
+    loaded: None, command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch,
+    typed: bytes, more: tuple[str, ...],
+) -> None:  # fmt: skip
+    said = streamed(command, monkeypatch, typed, *more)
+    assert said.code == 2 and len(said.err.splitlines()) == 1
+
+
+def test_python_is_told_where_text_as_it_comes_goes(loaded: None) -> None:
+    import headscope.use
+
+    with pytest.raises(InputError, match="interpret"):
+        headscope.use.simultaneous("pocket", heads="3.1", pair="en-de", stream=True)
+
+
+# ---- runs --------------------------------------------------------------------------------------
+def test_a_run_says_what_its_outputs_say(
+    loaded: None, command: Callable[..., Said], tmp_path: Path
+) -> None:
+    words = (
+        *("use", "simultaneous", "--heads", ",".join(HEADS), "--pair", "en-de", "--limit", 4),
+        *("--draws", 2, "--frontier", 1, "--frontier", 3, "--wait", 2, "--agreement", 2),
+        *("--baseline-examples", 2, "--out", tmp_path / "run", "--json"),
+    )
+    first = json.loads(command(*words).out)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "outputs.jsonl").open()]
+    levels = {(row["condition"], row["statistic"]): row["value"] for row in first["levels"]}
+    by_condition: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        by_condition.setdefault(row["condition"], []).append(row)
+    points = {}
+    for condition, own in by_condition.items():
+        texts, references = ([row[name] for row in own] for name in ("output", "reference"))
+        chrf = sacrebleu.corpus_chrf(texts, [references], word_order=2).score
+        lags = [
+            LATENCIES["laal"][1](
+                row["delays"], len(row["source"].split()), len(row["reference"].split())
+            )
+            for row in own
+        ]
+        points[condition] = fmean(lags), chrf
+        assert levels[condition, "chrf"] == pytest.approx(chrf)
+        assert levels[condition, "laal"] == pytest.approx(fmean(lags))
+    kinds = {row["id"]: row for row in first["conditions"]}
+    low, high = first["details"]["latency"]["en-de"]
+    frontiers = [points[name][0] for name in points if kinds[name]["kind"] == SELECTED]
+    assert (low, high) == pytest.approx((min(frontiers), max(frontiers)))
+    curves = [row for row in first["conditions"] if row["of"] == CURVE]
+    assert len(curves) == 1 + 2 * 2 + 2
+    for curve in curves:
+        own_points = sorted(
+            [points["original"]]
+            + [
+                points[name]
+                for name, row in kinds.items()
+                if name in points and (row["kind"], row["draw"]) == (curve["kind"], curve["draw"])
+            ]
+        )
+        x, y = zip(*own_points, strict=True)
+        wanted = np.interp(np.linspace(low, high, READ_AT), x, y).mean()
+        assert levels[curve["id"], at_latency("chrf")] == pytest.approx(wanted)
+    tested = {
+        row["control"]: row for row in first["tests"] if row["statistic"] == at_latency("chrf")
+    }
+    assert tested.keys() == {"random", "same layers", "wait-k", "local agreement"}
+    assert all(row["side"] == "higher" for row in tested.values())
+    assert tested["random"]["least_p"] == pytest.approx(1 / 3)
+    assert tested["wait-k"]["p_draws"] is None and tested["wait-k"]["p_examples"] is not None
+    # A run that was killed in the middle goes on, and one whose sentences are there is only told.
+    (tmp_path / "run" / "DONE.json").unlink()
+    again = json.loads(command(*words).out)
+    assert {**again, "seconds": 0} == {**first, "seconds": 0}
+
+
+def test_a_killed_run_goes_on_with_the_sentence_that_was_left(
+    loaded: None, command: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from headscope.use import interpreting
+
+    def words(name: str) -> tuple[object, ...]:
+        return (
+            *("use", "simultaneous", "--heads", "3.1", "--pair", "en-de", "--limit", 3),
+            *("--draws", 1, "--frontier", 1, "--wait", 2, "--agreement", 2, "--step", 3),
+            *("--baseline-examples", 2, "--out", tmp_path / name, "--json"),
+        )
+
+    whole = json.loads(command(*words("whole")).out)
+    began = list[str]()
+    own = interpreting.interpreted
+
+    def counted(drafts: Drafts, source: str, policy: Policy, step: int) -> Any:
+        began.append(source)
+        if len(set(began)) == 3:
+            raise KeyboardInterrupt
+        return own(drafts, source, policy, step)
+
+    monkeypatch.setattr(interpreting, "interpreted", counted)
+    assert command(*words("killed")).code == 130
+    monkeypatch.setattr(interpreting, "interpreted", own)
+    after = json.loads(command(*words("killed")).out)
+    for name in ("levels", "tests", "conditions", "verdict"):
+        assert after[name] == whole[name]
+
+
+def test_random_heads_are_drawn_once_for_all_frontiers() -> None:
+    from headscope.heads import Geometry
+
+    geometry = Geometry.uniform(4, 4)
+    heads = HeadSet.of(geometry, ["1.1", "2.2"])
+    config = UseSimultaneous(
+        "1.1", removal=Removal(draws=3), frontier=(1, 2), wait=(1,), agreement=(2,)
+    )
+    conditions = planned(heads, config)
+    assert len({each.id for each in conditions}) == len(conditions) == 1 + 2 * 7 + 2
+    sets: dict[tuple[str, int | None], set[tuple[str, ...]]] = {}
+    for each in conditions:
+        sets.setdefault((each.kind, each.draw), set()).add(each.heads)
+    assert all(len(own) == 1 for own in sets.values())
+    assert len(sets_of(conditions)) == len({own for some in sets.values() for own in some} - {()})
