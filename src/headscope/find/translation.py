@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,8 +124,8 @@ def with_heads(
     hand-made link and no other model is asked. Without files they are left open.
 
     Heads are those with the highest `linking_scores` over files and, where pairs are read both
-    ways, directions; rows those under which they score higher. InputError for heads, or a number of
-    them, that the model lacks.
+    ways, directions; rows those under which the best of them scores higher. InputError for heads,
+    or a number of them, that the model lacks.
     """
     how, total = config.head_links or HeadLinks(), lm.geometry.total
     k = count_of(how.k or max(1, min(LINKING, total // 4)), total)
@@ -138,7 +137,7 @@ def with_heads(
         for rows in tried:
             scores = linking_scores(lm, parts, config, rows)
             heads = given or scores.top(k)
-            best[rows] = fmean(scores[head] for head in heads), heads
+            best[rows] = max(scores[head] for head in heads), heads
         rows = max(best, key=lambda rows: best[rows][0])
         how, given = replace(how, rows=rows), best[rows][1]
     if config.aligner != "heads" or not given:
