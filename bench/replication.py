@@ -247,6 +247,18 @@ def _choices(path: Path) -> Iterator[dict[str, Any]]:
                 yield {"prompt": prompt, "choices": choices, "answer": label}
 
 
+def _stored(told: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Without the folder's place, and of random heads only the levels that a page shows."""
+    kept = [
+        row
+        for row in told.get("levels", ())
+        if "#" not in row["condition"] or row["statistic"] in ("nll", "chrf")
+    ]
+    told = told | ({"levels": kept} if kept else {})
+    stored: dict[str, Any] = json.loads(json.dumps(told).replace(str(folder), "RUNS"))
+    return stored
+
+
 def shares(runs: Path) -> dict[str, Any]:
     """Of every finished run of translation scores: how many heads align, where, and which.
 
@@ -340,7 +352,9 @@ def main() -> None:
         make_data(data, given)
     result: dict[str, Any] = {"command": "bench/replication.py", "machine": machine("cpu")}
     result["steps"] = {
-        timed.step.name: run(timed.step, given.models, data, runs, given.tasks, "bfloat16")
+        timed.step.name: _stored(
+            run(timed.step, given.models, data, runs, given.tasks, "bfloat16"), given.folder
+        )
         for timed in chosen
     }
     result["shares"] = shares(runs)
