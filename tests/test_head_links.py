@@ -362,6 +362,10 @@ def test_few_heads_link_words_and_one_pair_has_no_chance(
     assert len(told["details"]["heads"]) == 2 and told["details"]["found"]  # of eight
     code, _, err = command("align", *own, "--aligner", "heads", "--align-k", 9)
     assert code == 2 and "9" in err
+    (tmp_path / "one.tsv").write_text("source\ttarget\ndog\tHund\n", "utf-8")
+    alone = ("--model", model, "--data", tmp_path / "one.tsv", "--pair", "en-de")
+    code, _, err = command("align", *alone, "--aligner", "heads")  # nothing to choose heads by
+    assert code == 2 and "--align-heads" in err
     scores = linking_scores(
         lm_helpers.wrapped("llama"), [find_helpers.pairs(n=1)], settings(), "read"
     )
