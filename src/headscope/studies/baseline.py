@@ -39,13 +39,13 @@ def check_translations(
     run: Run,
     rules: Rules,
     progress: Progress | None = None,
-    answers: bool = True,
+    answer_only: bool = True,
 ) -> Works:
     """Let the untouched model translate the first sentences of each direction, and judge it.
 
     What it wrote is kept in `run`. Returns `baseline_works` and `baseline_check` (see
     `about_baseline`; both None where sacrebleu is not installed), and warns (`Caution`) where it
-    does not translate. `answers`: whether the command has `--answer-only`, or a use for it.
+    does not translate. `answer_only`: whether `--answer-only` is worth a try.
     """
     if not run.read_part("baseline"):
         if progress:
@@ -71,11 +71,11 @@ def check_translations(
     if getattr(lm.tokenizer, "chat_template", None):
         tries.append("--no-chat" if settings.chat else "--chat")
     tried = " or ".join([*tries, "another --template"])
-    return judge_translations(run, rules, settings.seed, tried, answers)
+    return judge_translations(run, rules, settings.seed, tried, answer_only)
 
 
 def judge_translations(
-    run: Run, rules: Rules, seed: int, tries: str, answers: bool = True
+    run: Run, rules: Rules, seed: int, tries: str, answer_only: bool = True
 ) -> Works:
     """Judge what `check_translations` kept in `run`; as it returns and warns."""
     judged = {}
@@ -87,7 +87,7 @@ def judge_translations(
             judged[name] = translates(sources, targets, texts, cut, target, rules, seed, source)
         except MissingExtra:  # no chrF++ can be counted here
             return {"baseline_works": None, "baseline_check": BaselineCheck(tries)}
-    return about_baseline(judged, tries, answers)
+    return about_baseline(judged, tries, answer_only)
 
 
 def check_tasks(
@@ -143,12 +143,12 @@ def check_tasks(
     return about_baseline(judged, "another --instruction, --shots N, or a larger model")
 
 
-def about_baseline(judged: Mapping[str, Baseline], tries: str, answers: bool = True) -> Works:
+def about_baseline(judged: Mapping[str, Baseline], tries: str, answer_only: bool = True) -> Works:
     """`baseline_works` (of every direction or task) and `baseline_check`: of each what was judged.
 
     `baseline_works` is None where none fails and one cannot be told, or its data are at fault.
     Warns of each of these, and of outputs with a preamble; `tries` says what may help, and
-    `answers` whether `--answer-only` does.
+    `answer_only` whether that option does.
     """
 
     def reasons(checks: Mapping[str, Baseline]) -> str:
@@ -180,7 +180,7 @@ def about_baseline(judged: Mapping[str, Baseline], tries: str, answers: bool = T
             f"({enumeration(check.counts['preamble_kinds'])})"
             for name, check in around.items()
         )
-        try_answers = "; try --answer-only" if answers else ""
+        try_answers = "; try --answer-only" if answer_only else ""
         cautions.append(f"{told}, which counts as translation{try_answers}")
     for words in cautions:
         warnings.warn(Caution(words), stacklevel=2)

@@ -250,8 +250,8 @@ def verify_circuit(
     )
     if not any(0 < size.k < lm.geometry.total for size in sizes):
         raise InputError(
-            f"no size lies between no head and all {lm.geometry.total} that are there and "
-            f"the {count(len(ranking), 'head')} that are ranked; give --k 1, or more heads"
+            f"no size lies from 1 to {count(min(len(ranking), lm.geometry.total - 1), 'head')} "
+            f"({len(ranking)} of {lm.geometry.total} are ranked); name one with --k, or more heads"
         )
     inside = 0 if config.inside is None else count_of(config.inside, lm.geometry.total)
     if inside > min(len(ranking), lm.geometry.total - 1):
