@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 import find_helpers
 from headscope.answers import LINE, QUOTES, answer_of, answer_span
 from headscope.cli import main
-from headscope.data.pairs import write_pairs
+from headscope.data.pairs import PairFile, write_pairs
+from headscope.lm.generation import Generation
 from headscope.measure.baseline import (
     Rules,
     answers_right,
@@ -205,6 +206,28 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     marked = [replace(pair, source=f"<b>{pair.source}</b>") for pair in pairs]
     write_pairs(folder / "pairs.tsv", marked)
     return folder / "model", folder / "pairs.tsv"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "use simultaneous --heads 5.3 --frontier 1 --wait 1 --draws 1",
+        "verify heads",
+        "find knockouts --gates 4 --measure text",
+    ],
+)
+def test_no_option_is_advised_that_the_command_lacks(
+    words: str, command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def around(lm: Any, directions: Sequence[PairFile], settings: Any) -> list[list[Generation]]:
+        texts = ([f'Here it is:\n\n"{pair.target}"' for pair in own.pairs] for own in directions)
+        return [[Generation((0,), (0,), text, "eos") for text in own] for own in texts]
+
+    monkeypatch.setattr("headscope.studies.baseline.continuations", around)
+    name = words.split()[:2]
+    said = command(*words.split(), "--pair", "en-de", "--limit", 2, "--out", tmp_path / "run")
+    assert said.code == 0 and "preamble" in said.err
+    assert ("--answer-only" in said.err) == ("--answer-only" in command(*name, "--help").out)
 
 
 def test_the_command_line_warns_once_and_keeps_its_json(

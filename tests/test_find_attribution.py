@@ -198,6 +198,10 @@ def test_a_file_of_clean_and_corrupted_texts(tmp_path: Path) -> None:
     assert len(alone[0]) == 2 and alone[1] == {"no_counterfactual": 0, "same_tokens": 1}
     with pytest.raises(InputError, match="empty"):
         read_task(rows(tmp_path / "empty.tsv", COLUMNS, ("a", "", "b", "c")))
+    with pytest.raises(InputError, match="no records"):
+        read_task(rows(tmp_path / "header.tsv", COLUMNS))
+    with pytest.raises(InputError, match="'answer'"):
+        read_task(rows(tmp_path / "clean.tsv", COLUMNS[:2], ("a", "b")))
 
 
 def _with(made: tuple[Task, bool], measure: Any) -> tuple[Task, Any, bool]:
@@ -216,6 +220,8 @@ def test_the_same_shots_stand_before_both_inputs() -> None:
             assert each.corrupted == each.input.removesuffix(f"{own.input}:") + f"{own.corrupted}:"
         else:
             assert not each.corrupted
+        shots = each.input.split("\n\n")[:-1]
+        assert not any(shot.startswith(f"{own.corrupted}:") for shot in shots if own.corrupted)
     assert len(attribution(lm, TASK, Attribution(0), pool, 2).statistics["corruption"]) == 5
 
 

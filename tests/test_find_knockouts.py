@@ -268,3 +268,16 @@ def test_one_sentence_has_no_interval(tmp_path: Path, command: Callable[..., Sai
     )
     assert said.code == 0
     assert all(head["low"] is None for head in json.loads(said.out)["heads"])
+
+
+def test_a_run_whose_statistic_does_not_vary_can_be_read_again(
+    tmp_path: Path, command: Callable[..., Said]
+) -> None:
+    def same(outputs: Sequence[str], references: Sequence[str]) -> list[float]:
+        return [1.0] * len(outputs)
+
+    asked: dict[str, Any] = {"pair": "en-de", "limit": 1, "gates": 4, "out": tmp_path / "run"}
+    asked |= {"measure": same, "progress": False}
+    for _ in "made", "read":
+        assert headscope.find.knockouts("pocket", **asked).explained == {"en-de": None}
+    assert command("report", tmp_path / "run", "--out", tmp_path / "page.html").code == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from headscope.data.prompts import DEFAULT_TEMPLATE, translation_prompts
 from headscope.errors import InputError
 from headscope.evidence.rows import SELECTED
 from headscope.find.head_links import HeadLinker, Reader, links_of, turned
-from headscope.find.translation import linking_scores, with_heads
+from headscope.find.translation import linked_parts, linking_scores, with_heads
 from headscope.find.translation_config import HeadLinks, TranslationScore, by_heads
 from headscope.lm import LanguageModel
 from headscope.lm.attention.maps import attention_of
@@ -366,3 +366,15 @@ def test_few_heads_link_words_and_one_pair_has_no_chance(
         lm_helpers.wrapped("llama"), [find_helpers.pairs(n=1)], settings(), "read"
     )
     assert np.isfinite(scores.values).all()
+
+
+def test_without_links_of_eflomal_there_is_nothing_to_choose_by(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def nothing(pairs: Sequence[SentencePair], *_: Any) -> list[SentencePair]:
+        return [replace(pair, links=frozenset()) for pair in pairs]
+
+    monkeypatch.setattr("headscope.find.translation.align_file", lambda *_: None)
+    monkeypatch.setattr("headscope.find.translation.linked_pairs", nothing)
+    with pytest.raises(InputError, match="--align-heads"):
+        linked_parts([find_helpers.pairs(n=2)])

@@ -339,7 +339,9 @@ def test_what_is_written_does_not_wait_for_more_than_it_needs(pocket: LanguageMo
 def streamed(
     command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, given_: bytes, *more: object
 ) -> Said:
-    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(given_), "utf-8"))
+    # As Python opens it where the locale is C.
+    stdin = io.TextIOWrapper(io.BytesIO(given_), "utf-8", "surrogateescape")
+    monkeypatch.setattr("sys.stdin", stdin)
     words = ("use", "simultaneous", "--heads", ",".join(HEADS), "--frontier", 1, "--stream")
     return command(*words, *more)
 
@@ -358,6 +360,8 @@ def test_stdin_is_translated_line_by_line(
     assert told["lines"] == wanted and told["words"] == sum(len(line.split()) for line in lines)
     assert told["cpu_seconds_a_word"] > 0
     assert streamed(command, monkeypatch, b"", "--pair", "en-de").out == ""
+    marked = streamed(command, monkeypatch, b"\xef\xbb\xbf" + typed, "--pair", "en-de")
+    assert marked.out == said.out  # a mark of the byte order is no character of the text
 
 
 @pytest.mark.parametrize(
@@ -370,7 +374,7 @@ def test_stdin_is_translated_line_by_line(
         (b"a \xff\xfe dog\n", ("--pair", "en-de")),
         (b"a dog\n", ("--pair", "en-de", "--frontier", "-1")),
         (b"a dog\n", ("--pair", "en-de", "--agreement", "1")),
-        (b"dog " * 3000, ("--pair", "en-de", "--step", "3000")),
+        (b"dog\n" + b"dog " * 3000, ("--pair", "en-de", "--step", "3000")),
     ],
 )
 def test_what_cannot_be_translated_is_told_in_one_line(
@@ -379,6 +383,8 @@ def test_what_cannot_be_translated_is_told_in_one_line(
 ) -> None:  # fmt: skip
     said = streamed(command, monkeypatch, typed, *more)
     assert said.code == 2 and len(said.err.splitlines()) == 1
+    assert ("UTF-8" in said.err) == (b"\xff" in typed)
+    assert ("stdin, line 2" in said.err) == (len(typed) > 9000)
 
 
 def test_python_is_told_where_text_as_it_comes_goes(loaded: None) -> None:

@@ -126,8 +126,8 @@ def reference_size(there: int, number: int, name: str) -> int:
     """How many of the examples there are may be set aside as a reference: at most a quarter."""
     if there < 4:
         raise InputError(
-            f"{name} has {there} different texts, too few to set a quarter aside for mean "
-            "ablation; give at least 4"
+            f"{name} has too few different texts ({there}) to set a quarter aside for mean or "
+            "resample ablation; give at least 4"
         )
     return min(number, there // 4)
 

@@ -19,7 +19,7 @@ from headscope.data.files import (
 from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
-from headscope.data.rows import Field, Row, clean_text, open_rows, read_fields, text_cell
+from headscope.data.rows import Field, Row, clean_text, read_fields, text_cell
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 
@@ -256,7 +256,8 @@ def few_shot(
     """The same examples behind `shots` others: every input is the whole prompt.
 
     Shots are drawn for each example on its own, from `pool` (by default the task's examples),
-    never one with the same input. They depend on the seed and the example alone.
+    never one with the same input or the corrupted one. They depend on the seed and the example
+    alone.
 
     Raises `InputError` if the pool is too small.
     """
@@ -285,7 +286,7 @@ def _draw(
     order = list(range(len(pool)))
     rng.shuffle(order)
     drawn: list[Example] = []
-    seen = {own}
+    seen = {own, sentence_digest(example.corrupted)}
     for index in order:
         key = sentence_digest(pool[index].input)
         if key not in seen:
@@ -420,7 +421,7 @@ def read_task(
     name = name or plain_name(path).stem
     known = known_task(name)
     keys = (input_column, output_column)
-    if keys == ("input", "output") and _has(path, CLEAN_COLUMNS):
+    if keys == ("input", "output") and _columns(path, "input", "clean") == {"clean"}:
         keys = CLEAN_COLUMNS
     rows, digest = _rows(path, keys, limit)
     source, target = (Field(key, _text) for key in keys)
@@ -489,10 +490,10 @@ CORRUPTED, WRONG = Field("corrupted", _text, ""), Field("wrong", _text, "")
 CLEAN_COLUMNS = ("clean", "answer")
 
 
-def _has(path: Path, columns: Sequence[str]) -> bool:
-    """Whether the first row has all of these columns."""
-    with open_rows(path, [Field(column, str, "") for column in columns]) as rows:
-        return {*columns} <= {*next(rows, Row(0, "", {})).cells}
+def _columns(path: Path, *names: str) -> set[str]:
+    """Which of these columns the first row has."""
+    (row,), _ = read_fields(path, [Field(name, str, "") for name in names], 1)
+    return {*row.cells}
 
 
 #: Of `ioi` sentences: who (names as long as each other, so that most tokenizers change no length

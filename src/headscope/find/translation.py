@@ -154,6 +154,11 @@ def linked_parts(files: Sequence[PairFile], both: bool = True) -> list[PairFile]
     for file in files:
         fitted = align_file(file, AlignWords("eflomal"))
         parts.append(replace(file, pairs=linked_pairs(file.pairs, fitted)[:LINKED]))
+        if not any(pair.links for pair in parts[-1].pairs):
+            raise InputError(
+                f"{file.path}: eflomal links no words, so neither heads nor rows can be chosen by "
+                "its links; give more pairs, or name both (--align-heads, --align-rows)"
+            )
         parts += [turned(parts[-1])] * both
     return parts
 

@@ -119,12 +119,13 @@ class RemovalResult(ComparedResult):
 class KnockoutsResult(ScoresResult, Checked, Ablation):
     """The result of `find knockouts`: a statistic was regressed on so many random gates.
 
-    `explained` is by direction the share of its variance that is predicted at gates left out.
+    `explained` is by direction the share of its variance that is predicted at gates left out; None
+    where it is the same under all gates.
     """
 
     statistic: Statistic = entry(Statistic(""))
     gates: int = 0
-    explained: Mapping[str, float] = field(default_factory=dict)
+    explained: Mapping[str, float | None] = field(default_factory=dict)
 
 
 def removal_of(path: Path) -> RemovalResult:

@@ -40,6 +40,7 @@ from headscope.find.translation_config import (
 )
 from headscope.runs import Result, Signature, configuration, decode, dump_json, file_digest
 from headscope.settings import MadeBy, Nested, Option, Settings
+from headscope.shown.words import count
 from headscope.studies.models import (
     PROMPTED,
     ModelChoice,
@@ -162,7 +163,7 @@ def _by_heads(config: Align, pairs: PairFile, how: AlignWords) -> tuple[AlignWor
 
 def _line(result: AlignResult) -> str:
     return (
-        f"{result.run}: {result.links} links in {result.pairs} sentence pairs "
+        f"{result.run}: {count(result.links, 'link')} in {count(result.pairs, 'sentence pair')} "
         f"by {result.aligner}, {result.skipped} skipped"
     )
 

@@ -39,12 +39,13 @@ def check_translations(
     run: Run,
     rules: Rules,
     progress: Progress | None = None,
+    answer_only: bool = True,
 ) -> Works:
     """Let the untouched model translate the first sentences of each direction, and judge it.
 
     What it wrote is kept in `run`. Returns `baseline_works` and `baseline_check` (see
     `about_baseline`; both None where sacrebleu is not installed), and warns (`Caution`) where it
-    does not translate.
+    does not translate. `answer_only`: whether `--answer-only` is worth a try.
     """
     if not run.read_part("baseline"):
         if progress:
@@ -69,12 +70,13 @@ def check_translations(
     tries = [] if any(pairs.shots for pairs in directions.values()) else ["--shots 3"]
     if getattr(lm.tokenizer, "chat_template", None):
         tries.append("--no-chat" if settings.chat else "--chat")
-    return judge_translations(
-        run, rules, settings.seed, " or ".join([*tries, "another --template"])
-    )
+    tried = " or ".join([*tries, "another --template"])
+    return judge_translations(run, rules, settings.seed, tried, answer_only)
 
 
-def judge_translations(run: Run, rules: Rules, seed: int, tries: str) -> Works:
+def judge_translations(
+    run: Run, rules: Rules, seed: int, tries: str, answer_only: bool = True
+) -> Works:
     """Judge what `check_translations` kept in `run`; as it returns and warns."""
     judged = {}
     for name, (languages, rows) in run.read_part("baseline").items():
@@ -85,7 +87,7 @@ def judge_translations(run: Run, rules: Rules, seed: int, tries: str) -> Works:
             judged[name] = translates(sources, targets, texts, cut, target, rules, seed, source)
         except MissingExtra:  # no chrF++ can be counted here
             return {"baseline_works": None, "baseline_check": BaselineCheck(tries)}
-    return about_baseline(judged, tries)
+    return about_baseline(judged, tries, answer_only)
 
 
 def check_tasks(
@@ -141,11 +143,12 @@ def check_tasks(
     return about_baseline(judged, "another --instruction, --shots N, or a larger model")
 
 
-def about_baseline(judged: Mapping[str, Baseline], tries: str) -> Works:
+def about_baseline(judged: Mapping[str, Baseline], tries: str, answer_only: bool = True) -> Works:
     """`baseline_works` (of every direction or task) and `baseline_check`: of each what was judged.
 
     `baseline_works` is None where none fails and one cannot be told, or its data are at fault.
-    Warns of each of these, and of outputs with a preamble; `tries` says what may help.
+    Warns of each of these, and of outputs with a preamble; `tries` says what may help, and
+    `answer_only` whether that option does.
     """
 
     def reasons(checks: Mapping[str, Baseline]) -> str:
@@ -177,7 +180,8 @@ def about_baseline(judged: Mapping[str, Baseline], tries: str) -> Works:
             f"({enumeration(check.counts['preamble_kinds'])})"
             for name, check in around.items()
         )
-        cautions.append(f"{told}, which counts as translation; try --answer-only")
+        try_answers = "; try --answer-only" if answer_only else ""
+        cautions.append(f"{told}, which counts as translation{try_answers}")
     for words in cautions:
         warnings.warn(Caution(words), stacklevel=2)
     works = False if failed else None if open_ or faulty else True

@@ -122,7 +122,7 @@ def read_direction(choice: PairsChoice, model: str, seed: int = 0) -> PairFile:
         raise InputError(
             f"what comes is of one direction, not of {len(directions)}; add --pair, such as en-de"
         )
-    return dataclasses.replace(next(iter(directions.values())), pairs=())
+    return dataclasses.replace(next(iter(directions.values())), pairs=(), path="stdin")
 
 
 def _read_all(

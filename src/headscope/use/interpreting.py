@@ -109,6 +109,7 @@ class Drafts:
         sets: sets of heads whose attention is looked at.
         most: new tokens of a translation; None: twice the tokens of its source and 32.
         cached: False reads every text from its beginning.
+        line: where the source stands, for errors.
     """
 
     def __init__(
@@ -120,8 +121,10 @@ class Drafts:
         chat: bool | None = None,
         most: int | None = None,
         cached: bool = True,
+        line: int | None = None,
     ) -> None:
         self.lm, self._pairs, self._template, self._most = lm, pairs, template, most
+        self._line = line
         self._writer = chat_writer(lm, chat, template.text)
         self._newline = newline_stop(self._writer is None, False)
         self._heads = tuple(dict.fromkeys(head for heads in sets for head in heads))
@@ -151,7 +154,7 @@ class Drafts:
     def _source(self, text: str) -> _Source:
         if text not in self._sources:
             lm, bos = self.lm, self.lm.tokenizer.bos_token or ""
-            alone = replace(self._pairs, pairs=(SentencePair("", text, ""),))
+            alone = replace(self._pairs, pairs=(SentencePair("", text, "", line=self._line),))
             (prompt,) = translation_prompts(alone, self._template, self._writer, bos)
             encoded, words = lm.encoded(prompt.text, prompt.special), running_words(text)
             room = lm.context_length - len(encoded.ids)
@@ -257,8 +260,8 @@ def interpret(
     `options` are those of `Drafts`.
     """
     characters = chain.from_iterable(chunks)
-    for first in characters:
-        drafts = Drafts(lm, pairs, [heads], **options)
+    for line, first in enumerate(characters, 1):
+        drafts = Drafts(lm, pairs, [heads], line=line, **options)
         said, tokens = "", list[int]()
         for token, _ in written(drafts, _arriving(first, characters), align_att(frontier), step):
             tokens.append(token)

@@ -127,7 +127,8 @@ def find_knockouts(
         for name, numbers in counted.items():
             arrays = np.full((3, *lm.geometry.shape), np.nan)
             *fit, explained = fitted(removed[:, mask], numbers, told["statistic"], seed)
-            arrays[:, mask], told["explained"][name] = fit, explained
+            arrays[:, mask] = fit
+            told["explained"][name] = None if np.isnan(explained) else explained
             scores[name] = HeadScores(
                 lm.geometry, arrays[0], METHOD, arrays[1], arrays[2],
                 statistics={"removed": removed.astype(np.int8)},
@@ -149,7 +150,8 @@ def _show(result: KnockoutsResult, run: Path) -> Shown:
     if result.parts:
         parts = {MEAN: heads, **{name: part.heads for name, part in result.parts.items()}}
     fewest = min((data.examples or 0 for data in result.data.values()), default=0)
-    known = fixed(100 * min(result.explained.values()), 0)
+    shares = [share for share in result.explained.values() if share is not None]
+    known = f"{fixed(100 * min(shares), 0)}\u00a0% of the" if shares else "nothing, there is no"
     worse = "rises" if statistic.better == "lower" else "falls"
     return Shown(
         "Knockouts",
@@ -159,7 +161,7 @@ def _show(result: KnockoutsResult, run: Path) -> Shown:
             f"{count(len(heads), 'head')} ({by_luck(heads)}).",
             strongest(heads, f" {statistic.unit}" if statistic.unit else ""),
         ],
-        f"{spread(heads, count(fewest, 'sentence'))} Sums of effects predict {known}\u00a0% of the "
+        f"{spread(heads, count(fewest, 'sentence'))} Sums of effects predict {known} "
         f"variance over {count(result.gates, 'random gate')}.",
         f"--gates {2 * result.gates}",
         [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -146,7 +147,7 @@ def use_simultaneous(
     }
 
     def compute(run: Run) -> SimultaneousResult:
-        works = check_translations(lm, directions, removal, run, config.baseline, progress)
+        works = check_translations(lm, directions, removal, run, config.baseline, progress, False)
         units = interpretations(lm, directions, points, config, run, progress)
         evidence, latency = simultaneous_evidence([*points], directions, units, removal.seed)
         known = [
@@ -416,6 +417,8 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
 
     config: UseSimultaneous = build(UseSimultaneous, given)
     removal = config.removal
+    if isinstance(sys.stdin, io.TextIOWrapper):  # where the locale would read bytes otherwise
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
     pairs = read_direction(config.pairs, config.model.model, removal.seed)
     lm = config.model.load()
     heads = head_sets(config.heads, config.k, lm, config.rank)[-1]

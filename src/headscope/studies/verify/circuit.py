@@ -248,6 +248,11 @@ def verify_circuit(
         for size in sizes_of(config.k, lm.geometry)
         if size.k <= len(ranking) or size.k == lm.geometry.total
     )
+    if not any(0 < size.k < lm.geometry.total for size in sizes):
+        raise InputError(
+            f"no size lies from 1 to {count(min(len(ranking), lm.geometry.total - 1), 'head')} "
+            f"({len(ranking)} of {lm.geometry.total} are ranked); name one with --k, or more heads"
+        )
     inside = 0 if config.inside is None else count_of(config.inside, lm.geometry.total)
     if inside > min(len(ranking), lm.geometry.total - 1):
         raise InputError(

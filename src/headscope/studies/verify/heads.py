@@ -177,7 +177,9 @@ def removal_scores(
     works: dict[str, Any] = {"reference_text": reference.facts}  # and as `Checked` has them
 
     def scored(run: Run, _: Steps | None) -> Scored:
-        works.update(check_translations(lm, directions, removal, run, config.baseline, progress))
+        texts = "text" in removal.all_draws  # of references nothing can be taken off
+        rules = config.baseline
+        works.update(check_translations(lm, directions, removal, run, rules, progress, texts))
         found = score(run)
         run.write_json(
             FOUND_ON, {name: text_digests(pairs.all_pairs) for name, pairs in directions.items()}
