@@ -90,7 +90,7 @@ def tiny_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
     yield made("find translation-score", *pairs)
     yield made("verify removal", *pairs, "--heads", "0.1", "--measure", "loss", *few)
     yield made("verify heads", *pairs, "--beside", induction[1])
-    yield made("find knockouts", *pairs, "--gates", 6, "--remove", 2)
+    yield made("find knockouts", *pairs, "--random-gates", 6, "--remove", 2)
     yield made("use rate", "--heads", "0.1,1.2", "--data", folder / "summaries.jsonl")
     mixed = ("use mix", folder / "use-rate", "--kind", "baseline")
     yield made(*mixed, model_too=False)

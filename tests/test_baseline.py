@@ -213,7 +213,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     [
         "use simultaneous --heads 5.3 --frontier 1 --wait 1 --draws 1",
         "verify heads",
-        "find knockouts --gates 4 --measure text",
+        "find knockouts --random-gates 4 --measure text",
     ],
 )
 def test_no_option_is_advised_that_the_command_lacks(

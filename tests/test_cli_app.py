@@ -62,6 +62,8 @@ def test_a_flag_means_the_same_in_every_command() -> None:
     own |= {"--kind", "--share", "--quantile"}
     # A removal can hold both kinds of ablation; of these failures are sorted of one.
     own |= {"--ablate"}
+    # A circuit keeps one measure of a model, of tasks too.
+    own |= {"--measure"}
     # A mask is shuffled, not drawn.
     own |= {"--control"}
     # What a paper decides by itself stands where a flag is left out.

@@ -198,7 +198,7 @@ def length(outputs: Sequence[str], references: Sequence[str]) -> list[float]:
 def test_texts_and_functions_are_measured(tmp_path: Path) -> None:
     lm = load(model(tmp_path).model)
     asked: dict[str, Any] = {
-        "data": str(data(tmp_path, "en-de", 12)), "pair": "en-de", "limit": 4, "gates": 8,
+        "data": str(data(tmp_path, "en-de", 12)), "pair": "en-de", "limit": 4, "random_gates": 8,
         "remove": 2, "template": TEMPLATE.text, "max_new_tokens": 6, "progress": False,
     }  # fmt: skip
     pairs = read_directions(
@@ -252,7 +252,7 @@ def test_what_cannot_be_regressed_is_refused(tmp_path: Path, command: Callable[.
         ("--measure", "text", "--measure", "loss"),
         ("--remove", 96),
         ("--remove", "0%"),
-        ("--gates", 3),
+        ("--random-gates", 3),
     ):
         said = command(*words, *wrong)
         assert said.code == 2 and not said.out, wrong
@@ -263,7 +263,7 @@ def test_what_cannot_be_regressed_is_refused(tmp_path: Path, command: Callable[.
 
 def test_one_sentence_has_no_interval(tmp_path: Path, command: Callable[..., Said]) -> None:
     said = command(
-        *("find", "knockouts", "--pair", "en-de", "--limit", 1, "--gates", 6, "--json"),
+        *("find", "knockouts", "--pair", "en-de", "--limit", 1, "--random-gates", 6, "--json"),
         *("--out", tmp_path / "run"),
     )
     assert said.code == 0
@@ -276,7 +276,7 @@ def test_a_run_whose_statistic_does_not_vary_can_be_read_again(
     def same(outputs: Sequence[str], references: Sequence[str]) -> list[float]:
         return [1.0] * len(outputs)
 
-    asked: dict[str, Any] = {"pair": "en-de", "limit": 1, "gates": 4, "out": tmp_path / "run"}
+    asked: dict[str, Any] = {"pair": "en-de", "limit": 1, "random_gates": 4, "out": tmp_path / "run"}
     asked |= {"measure": same, "progress": False}
     for _ in "made", "read":
         assert headscope.find.knockouts("pocket", **asked).explained == {"en-de": None}

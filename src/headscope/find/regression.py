@@ -46,7 +46,7 @@ def random_gates(
     if len({*drawn}) < 3:
         raise InputError(
             f"{remove} of {geometry.total} heads gives fewer than 3 different gates, which tell no "
-            "heads apart; give --remove another number, or more --gates"
+            "heads apart; give --remove another number, or more --random-gates"
         )
     return drawn
 

@@ -219,8 +219,7 @@ def _finding(compared: MethodComparison) -> list[str]:
     best = max(apart, key=lambda pair: pair.jaccard)
     return [
         alike(apart, several="pairs of different methods"),
-        f"Most alike are {best.a} and {best.b}: Jaccard index {fixed(best.jaccard, 2)}, of random "
-        f"sets {fixed(best.expected_exact, 2)}.",
+        f"Most alike are {best.a} and {best.b}: Jaccard index {fixed(best.jaccard, 2)}.",
     ]
 
 

@@ -66,7 +66,10 @@ class FindKnockouts(Settings):
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
     gates: Annotated[
-        int | None, Option("Random gates, each a pass; without it four for every head.", min=4)
+        int | None,
+        Option(
+            "How many, each a pass; without it four for every head.", flag="--random-gates", min=4
+        ),
     ] = None
     remove: Annotated[
         Amount,
@@ -163,7 +166,7 @@ def _show(result: KnockoutsResult, run: Path) -> Shown:
         ],
         f"{spread(heads, count(fewest, 'sentence'))} Sums of effects predict {known} "
         f"variance over {count(result.gates, 'random gate')}.",
-        f"--gates {2 * result.gates}",
+        f"--random-gates {2 * result.gates}",
         [
             *few_caution(fewest, "sentence"),
             "Intervals are per head and not corrected for the number of heads.",
