@@ -177,7 +177,7 @@ def removal_scores(
     works: dict[str, Any] = {"reference_text": reference.facts}  # and as `Checked` has them
 
     def scored(run: Run, _: Steps | None) -> Scored:
-        texts = "text" in removal.all_draws  # of references nothing can be taken off
+        texts = removal.measure not in (None, ("loss",))  # nothing is taken off references
         rules = config.baseline
         works.update(check_translations(lm, directions, removal, run, rules, progress, texts))
         found = score(run)
