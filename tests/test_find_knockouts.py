@@ -276,7 +276,12 @@ def test_a_run_whose_statistic_does_not_vary_can_be_read_again(
     def same(outputs: Sequence[str], references: Sequence[str]) -> list[float]:
         return [1.0] * len(outputs)
 
-    asked: dict[str, Any] = {"pair": "en-de", "limit": 1, "random_gates": 4, "out": tmp_path / "run"}
+    asked: dict[str, Any] = {
+        "pair": "en-de",
+        "limit": 1,
+        "random_gates": 4,
+        "out": tmp_path / "run",
+    }
     asked |= {"measure": same, "progress": False}
     for _ in "made", "read":
         assert headscope.find.knockouts("pocket", **asked).explained == {"en-de": None}
