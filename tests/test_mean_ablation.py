@@ -52,7 +52,7 @@ def test_reference_pairs_are_a_quarter_and_the_same_content_in_every_direction()
     fewer = draw_reference({"en-de": there, "de-en": back}, 4, 0)
     assert fewer["en-de"] == drawn["en-de"][:4]
     assert draw_reference({"en-de": there}, 50, 1) != draw_reference({"en-de": there}, 50, 0)
-    with pytest.raises(InputError, match="few\\.tsv has 3 different texts"):
+    with pytest.raises(InputError, match=r"few\.tsv .*\b3\b"):
         draw_reference({"few.tsv": there[:3]}, 50, 0)
 
 
