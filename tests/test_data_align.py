@@ -61,6 +61,32 @@ def test_growing_by_hand() -> None:
         symmetrise(forward, backward, "grow")
 
 
+def textbook(forward: Links, backward: Links) -> Links:
+    """Grow-diag-final-and, step by step as Moses describes it, over every pair of words."""
+    every = [(i, j) for i in range(7) for j in range(7)]
+    steps = [(-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1)]
+    links, before = set(forward & backward), -1
+    while before < len(links):
+        before = len(links)
+        for i, j in every:
+            for di, dj in steps if (i, j) in links else ():
+                own = {a for a, _ in links}, {b for _, b in links}
+                new = (i + di, j + dj)
+                if (new[0] not in own[0] or new[1] not in own[1]) and new in forward | backward:
+                    links.add(new)
+    for direction in (forward, backward):
+        for i, j in every:
+            if (i, j) in direction and all(i != a and j != b for a, b in links):
+                links.add((i, j))
+    return frozenset(links)
+
+
+@settings(deadline=None)
+@given(links_sets, links_sets)
+def test_grow_diag_final_and_is_that_of_moses(a: Links, b: Links) -> None:
+    assert symmetrise(a, b, "grow-diag-final-and") == textbook(a, b)
+
+
 # --- choosing and given links --------------------------------------------------------------------
 
 

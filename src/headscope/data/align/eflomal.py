@@ -36,20 +36,24 @@ def union(forward: _Set, backward: _Set) -> Links:
     return frozenset(forward) | frozenset(backward)
 
 
-def grow_diag(forward: _Set, backward: _Set) -> Links:
-    """The intersection, grown by neighbouring links of the union (Koehn et al. 2003).
+#: Neighbours of a link in the order of Moses: of one word first, then the diagonal ones.
+_NEIGHBOURS = ((-1, 0), (0, -1), (1, 0), (0, 1), (-1, -1), (-1, 1), (1, -1), (1, 1))
 
-    A neighbour (diagonal ones included) is added if its source or its target word has no link
-    yet, in ascending order, until nothing changes.
+
+def grow_diag(forward: _Set, backward: _Set) -> Links:
+    """The intersection, grown by neighbouring links of the union (Koehn et al. 2005).
+
+    A neighbour (diagonal ones last) is added if its source or its target word has no link yet; all
+    links are gone through in ascending order, new ones among them, until nothing changes.
     """
     candidates = frozenset(forward) | frozenset(backward)
     links = set(forward) & set(backward)
     grown = True
     while grown:
         grown = False
-        for i, j in sorted(links):
-            for link in ((i + di, j + dj) for di in (-1, 0, 1) for dj in (-1, 0, 1)):
-                if link in candidates and link not in links and _free(link, links) != (False,) * 2:
+        for i, j in sorted(candidates):
+            for link in ((i + di, j + dj) for di, dj in _NEIGHBOURS if (i, j) in links):
+                if link in candidates and link not in links and any(_free(link, links)):
                     links.add(link)
                     grown = True
     return frozenset(links)
