@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+import find_helpers
 import lm_helpers as helpers
 from conftest import Said
 from headscope.data.tasks import NAMES, Example, Task, ioi_task, read_task
@@ -169,6 +170,18 @@ def rows(path: Path, *lines: tuple[str, ...]) -> Path:
 
 
 COLUMNS = ("clean", "corrupted", "answer", "wrong")
+
+
+def test_answers_may_part_in_the_white_space_before_one_of_them(tmp_path: Path) -> None:
+    """Whichever of the two is the right one."""
+    lm = find_helpers.wrapped("pocket-like")  # ␣the is a token, ␣Q is two
+    for answers in (("the", "Q"), ("Q", "the")):
+        line = ("x dog and", "y dog and", *answers)
+        task = read_task(rows(tmp_path / "some.tsv", COLUMNS, line), bare="{input}")
+        (only,), left_out = contrasts(lm, task, "difference", False)
+        first = [" " if answer == "Q" else " the" for answer in answers]
+        assert only.tokens and [lm.decode([token]) for token in only.tokens] == first[::-1]
+        assert lm.decode(list(only.clean.ids)).endswith("and") and not any(left_out.values())
 
 
 def test_a_file_of_clean_and_corrupted_texts(tmp_path: Path) -> None:

@@ -129,11 +129,11 @@ def encode_answers(
 
 
 def parting(own: Answered, other: Answered) -> int | None:
-    """The first token in which two answers to one prompt differ; None where one begins the other,
-    or the prompts differ."""
+    """The first token in which two answers to one prompt differ, be it the white space before one
+    of them; None where one begins the other, or the prompts differ."""
     pairs = enumerate(zip(own.ids, other.ids, strict=False))
     at = next((at for at, (one, two) in pairs if one != two), 0)
-    return at if at >= own.start else None
+    return at if at >= min(own.start, other.start) else None
 
 
 def ending(lm: LanguageModel, chat: bool) -> tuple[int]:
