@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
 from statistics import fmean
@@ -25,6 +26,8 @@ from headscope.find.counterfactuals import contrasts, corrupted
 from headscope.heads import Geometry, Head
 from headscope.lm.prompting import encode_answers
 from headscope.studies.pairs import PairsChoice
+from headscope.studies.registry import study_of
+from headscope.studies.study import shown_of
 from headscope.studies.tasks import TaskChoice, read_tasks
 from headscope.studies.verify.circuit import VerifyCircuit, verify_circuit
 from headscope.studies.verify.removal import read_test_directions
@@ -211,6 +214,12 @@ def test_tasks_equal_a_naive_loop(tmp_path: Path) -> None:
     texts = [prompt(task, each, instructed) for each in task.examples]
     answered = encode_answers(lm, texts, [each.output for each in task.examples], False)
     assert made["difference"].details.left_out == 5 - len(parting) < 5
+    told = [
+        shown_of(study_of("verify circuit"), replace(own, details=replace(own.details, left_out=n)),
+                 tmp_path).cautions
+        for own in [made["difference"]] for n in (0, 2)
+    ]  # fmt: skip
+    assert len(told[1]) == len(told[0]) + 1
 
     def naive(measure: str, removed: tuple[str, ...]) -> float:
         gate = torch.ones(geometry.shape)

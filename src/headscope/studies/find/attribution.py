@@ -44,7 +44,7 @@ DRAWS = 1000
 WHY = {
     "no_counterfactual": "without another input of as many tokens",
     "other_length": "whose corrupted input has another number of tokens",
-    "same_tokens": "whose answers are the same tokens",
+    "same_tokens": "of which one answer begins the other",
 }
 
 

@@ -185,7 +185,8 @@ class CircuitDetails(Ranking, Ablation):
 
     `measure` is what faithfulness is of; `draws` are random rankings of each kind. `inside` is the
     size of the circuit that was looked into, `idle` its heads without which, each alone,
-    faithfulness is not shown to fall. `left_out` counts examples whose wrong answer is the same.
+    faithfulness is not shown to fall. `left_out` counts examples without a wrong answer, or of
+    which one answer begins the other.
     """
 
     heads: tuple[str, ...] = ()
@@ -444,6 +445,10 @@ def _show(result: CircuitResult, run: Path) -> Shown:
         said = [f"CPR {fixed(cpr.value, 3)}{beside}; CMD {fixed(cmd.value, 3)}."]
     if details.inside:
         said.append(f"Idle, each alone: {len(details.idle)} of {details.inside} heads.")
+    left_out = []
+    if details.left_out:
+        many = count(details.left_out, "example")
+        left_out = [f"Left out: {many} without a wrong answer or of which one begins the other."]
     draws = len(random.each)
     return Shown(
         "The best heads alone",
@@ -451,7 +456,7 @@ def _show(result: CircuitResult, run: Path) -> Shown:
         [sentence_of(result.verdict), *said],
         f"Intervals are over {examples}; {draws_words(draws)}." if draws else "",
         draws_remedy(draws) if draws else "",
-        [*result.cautions, *leakage_caution(details.leakage)],
+        [*result.cautions, *leakage_caution(details.leakage), *left_out],
         [
             *model_facts(result.model_name, len(details.heads)),
             (f"{unit}s", str(base.examples if base else "")),
