@@ -274,6 +274,23 @@ def test_policies_keep_their_laws(pocket: LanguageModel) -> None:
             assert all(read >= min(k + at, words) for at, read in enumerate(made.delays))
 
 
+@pytest.mark.parametrize(("k", "step"), [(1, 1), (3, 1), (2, 2)])
+def test_wait_k_writes_a_word_for_each_word(pocket: LanguageModel, k: int, step: int) -> None:
+    source = sentences().pairs[1].source
+    drafts = Drafts(pocket, sentences(), [heads_of(pocket)])
+    beginnings, made, wanted = beginnings_of(source), list[int](), list[tuple[int, int]]()
+    for read in range(step, len(beginnings) + 1, step):
+        for each in drafts.after(beginnings[read - 1], tuple(made)):
+            words = len(pocket.decode([*made, each.token]).split())
+            if each.ends or words > max(0, read - k + 1):
+                break
+            made.append(each.token)
+            wanted.append((each.token, read))
+    found = list(written(drafts, beginnings, wait_k(k), step))
+    assert found[: len(wanted)] == wanted and len({read for _, read in wanted}) > 2
+    assert {read for _, read in found[len(wanted) :]} == {len(beginnings)}
+
+
 def test_agreement_is_what_drafts_begin_with(pocket: LanguageModel) -> None:
     source, last = sentences().pairs[1].source, 2
     drafts = Drafts(pocket, sentences(), [heads_of(pocket)])

@@ -179,6 +179,9 @@ def test_faithfulness_and_areas_equal_a_naive_loop(tmp_path: Path) -> None:
         and row.control == "random"
     )
     assert test.side == "higher" and test.draws == 3 and test.least_p == 0.25
+    drawn = [level(CPR, each, "") for each in curves if each.kind == "random"]
+    assert test.p_draws == (1 + sum(own >= both[0] for own in drawn)) / 4
+    assert test.difference.value == pytest.approx(both[0] - fmean(drawn))
 
 
 def test_a_text_measure_and_what_replaces_heads(tmp_path: Path) -> None:
