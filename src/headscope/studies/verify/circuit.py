@@ -448,7 +448,8 @@ def _show(result: CircuitResult, run: Path) -> Shown:
     left_out = []
     if details.left_out:
         many = count(details.left_out, "example")
-        left_out = [f"Left out: {many} without a wrong answer or of which one begins the other."]
+        why = "without a wrong answer, or of which one answer begins the other"
+        left_out = [f"Left out: {many} {why}."]
     draws = len(random.each)
     return Shown(
         "The best heads alone",
