@@ -331,7 +331,8 @@ def _first(name: str) -> str:
 def _by_length(scores: Path) -> dict[str, list[int]]:
     """Heads above 0.1 on the shorter and on the longer half of the sentences, and their tokens."""
     kept = load_file(scores)
-    hits, totals = kept["statistics.hits"], kept["statistics.totals"]
+    linked = kept["statistics.totals"] > 0
+    hits, totals = kept["statistics.hits"][linked], kept["statistics.totals"][linked]
     order = np.argsort(totals, kind="stable")
     counted = {}
     for half, chosen in zip(("shorter", "longer"), np.array_split(order, 2), strict=True):
