@@ -198,7 +198,7 @@ def run(
         seconds = time.monotonic() - began
         cost.write_text(json.dumps({"seconds": seconds, "peak_bytes": used.ru_maxrss * 1024}))
     result = json.loads((out / "result.json").read_text())
-    if step.name.startswith("rate"):
+    if "rate" in step.name.split("-"):
         result["ranking"] = ranked(out / "documents")
     told = {
         "command": f"headscope {' '.join(words)}",

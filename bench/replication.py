@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import random
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -45,6 +46,8 @@ LANGUAGES = {"en": "eng-US", "zh": "zho-CN", "es": "spa", "de": "deu", "ru": "ru
 #: Units of a talk's sentence at least, pairs of a direction to find and to test on, and sentences
 #: of a document.
 SHORTEST, FIND, TEST, SENTENCES = 6, 300, 200, 4
+#: Languages of the news that are rated.
+RATED = ("en", "de", "zh")
 #: Thresholds above which heads are counted.
 THRESHOLDS = (0.05, 0.1, 0.15, 0.2)
 #: Word tasks of function vectors, and the steps in which a mask is trained.
@@ -148,16 +151,23 @@ def _papers(quick: bool) -> Iterator[Timed]:
     """The experiments of the papers on the small model, by the protocols of the public codes."""
     model = "qwen-0.5b"
 
-    def reproduced(name: str, arguments: str, hours: float) -> Timed:
-        return Timed(Step(f"0.5b-{name}", model, f"reproduce {name} {arguments}"), hours)
+    def step(name: str, arguments: str, hours: float) -> Timed:
+        return Timed(Step(f"0.5b-{name}", model, arguments), hours)
 
-    documents = " ".join(f"--documents {code}={{data}}/{code}.all.txt" for code in LANGUAGES)
-    pairs = " ".join(f"--pairs {pair}={{data}}/{pair}.all.tsv" for pair in ("en-zh", "en-de"))
-    questions = "--questions de={data}/xquad.de.json"
     limit, draws = (4, 2) if quick else (100, 19)
-    yield reproduced(
-        "lahis", f"{documents} {pairs} {questions} --limit {limit} --draws {draws}", 1.5
+    found, held_out = (
+        " ".join(f"--data {code}={{data}}/{code}.{part}.txt" for code in LANGUAGES)
+        for part in ("find", "test")
     )
+    yield step("lahis", f"find lahis {found} --limit {limit} --general-in 4", 0.25)
+    heads, few = "--heads {runs}/0.5b-lahis", f"--limit {max(2, limit // 5)} --draws {draws}"
+    yield step("lahis-loss", f"verify perplexity {heads} {held_out} {few} --control random", 1.6)
+    for pair in ("en-zh", "en-de"):
+        data = f"--pair {pair} --data {{data}}/{pair}.test.tsv"
+        yield step(f"lahis-off-target-{pair}", f"verify off-target {heads} {data} {few}", 0.4)
+    yield step("lahis-transfer", f"verify transfer {heads} --pair en-zh {few}", 0.4)
+    gates = "--data {data}/xquad.de.json --language de --train 60 --stop 20 --test 60 --epochs 3"
+    yield step("lahis-gates", f"find soft-gate {heads}/de --k 20 {gates} --seeds 1", 0.6)
     own = {task: f"--task {{tasks}}/{task}.json" for task in TASKS}
     for pair in ("en-zh", "en-de"):
         # The instruction follows the sentence, as in the public code.
@@ -174,12 +184,22 @@ def _papers(quick: bool) -> Iterator[Timed]:
         yield Timed(Step(f"0.5b-masks-{task}", "", f"compare masks {' '.join(runs)}"), 0)
         proof = f"verify mask --heads {runs[0]} {asked} --draws {draws}"
         yield Timed(Step(f"0.5b-proof-{task}", model, proof), 0.3)
-    # The words that a statistical aligner linked, and news of which a tenth has a translation.
-    pairs = " ".join(f"--pairs {pair}={{data}}/{pair}.linked.tsv" for pair in ("en-de", "en-zh"))
-    others = "--documents {data}/corpus.jsonl --benchmarks {data}/xquad_en.yaml"
-    counts = f"--limit {limit} --draws {2 if quick else 9} --k 20"
-    gold = "--pairs en-es={data}/en-es.find.tsv"
-    yield reproduced("token-alignment-heads", f"{gold} {pairs} {others} {counts}", 2.0)
+    # Other tasks, and news of which a tenth has a translation beside it.
+    best = "--heads {runs}/0.5b-ts-en-es --k 20"
+    answers = f"--task {{data}}/xquad_en.yaml {few}"
+    yield step("tasks", f"verify tasks {best} {answers}", 1.0)
+    rated = "use rate --data {data}/corpus.jsonl" + (" --limit 40" if quick else "")
+    yield step("rate", f"{rated} {best}", 0.1)
+    for draw in range(draws // 2):
+        yield step(f"rate-random-{draw}", f"{rated} --heads {_any_heads(draw)}", 0.1)
+    keys = "reproduce token-alignment-heads --only figure-22 --pairs en-es={data}/en-es.find.tsv"
+    yield step("key-tokens", f"{keys} --limit {limit} --draws {draws} --k 20", 0.5)
+
+
+def _any_heads(draw: int) -> str:
+    """20 random heads of the small model, as a list."""
+    every = [f"{layer}.{head}" for layer in range(24) for head in range(14)]
+    return ",".join(random.Random(f"random heads {draw}").sample(every, 20))
 
 
 def make_data(to: Path, given: argparse.Namespace) -> None:
@@ -218,8 +238,10 @@ def make_data(to: Path, given: argparse.Namespace) -> None:
             documents += [
                 " ".join(texts[at : at + SENTENCES]) for at in range(0, len(texts), SENTENCES)
             ]
-        (to / f"{code}.all.txt").write_text("\n".join(documents) + "\n", "utf-8")
-    _write_records(to / "corpus.jsonl", mixed_corpus(lines))
+        half = len(documents) // 2
+        for part, own in (("find", documents[:half]), ("test", documents[half:])):
+            (to / f"{code}.{part}.txt").write_text("\n".join(own) + "\n", "utf-8")
+    _write_records(to / "corpus.jsonl", mixed_corpus({code: lines[code] for code in RATED}))
     (to / "xquad.de.json").write_bytes((given.xquad / "xquad.de.json").read_bytes())
     _write_records(to / "xquad_en.jsonl", _choices(given.xquad / "xquad.en.json"))
     (to / "xquad_en.yaml").write_text(CHOICE_TASK, "utf-8")
@@ -309,7 +331,8 @@ def _first(name: str) -> str:
 def _by_length(scores: Path) -> dict[str, list[int]]:
     """Heads above 0.1 on the shorter and on the longer half of the sentences, and their tokens."""
     kept = load_file(scores)
-    hits, totals = kept["statistics.hits"], kept["statistics.totals"]
+    linked = kept["statistics.totals"] > 0
+    hits, totals = kept["statistics.hits"][linked], kept["statistics.totals"][linked]
     order = np.argsort(totals, kind="stable")
     counted = {}
     for half, chosen in zip(("shorter", "longer"), np.array_split(order, 2), strict=True):
