@@ -83,10 +83,18 @@ def installed_version() -> str:
 
 
 def kind_of(directory: str | PathLike[str]) -> str | None:
-    """The kind of the head artifact in a folder, or None if the folder holds none."""
+    """The kind of the head artifact in a folder, or None if the folder holds none.
+
+    InputError for one whose configuration is damaged.
+    """
+    file = Path(directory) / "config.json"
     try:
-        config = json.loads((Path(directory) / "config.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
+        config = json.loads(file.read_bytes())
+    except OSError:
+        return None
+    except (ValueError, RecursionError) as error:
+        if any(file.with_name(f"{kind}.safetensors").exists() for kind in KINDS):
+            raise InputError(f"{file}: is damaged; save the artifact again") from error
         return None
     if not isinstance(config, dict) or config.get("library") != "headscope":
         return None
@@ -242,6 +250,17 @@ def write_bytes(path: Path, data: bytes) -> None:
 
 
 @contextmanager
+def placed(path: Path) -> Iterator[None]:
+    """Give an error of a full disk, or of the name that `writing` has until its end, this name."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or ".tmp-" not in str(error.filename or ".tmp-"):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextmanager
 def writing(path: Path) -> Iterator[BinaryIO]:
     """A file to write to, which takes its name when the block ends, whole and on disk.
 
@@ -250,20 +269,19 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"{path}: is no ordinary file, so it is not replaced; name another file")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-", suffix=path.suffix)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files private; an artifact is as readable as any other new file.
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
+    with placed(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-", suffix=path.suffix)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            # mkstemp makes files private; an artifact is as readable as any other new file.
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
 
 def _umask() -> int:
