@@ -47,6 +47,14 @@ def naming(place: object) -> Iterator[None]:
         raise InputError(f"{place}: {error}") from error
 
 
+def check_unicode(text: str, what: str) -> None:
+    """InputError, naming `what` holds it, for a text with half of a surrogate pair."""
+    if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise InputError(
+            f"{what} holds half of a surrogate pair, which is no character; correct the text"
+        )
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """`did you mean …? ` with the known name that is most like this one, else nothing."""
     close = get_close_matches(name, list(known), 1, cutoff)
