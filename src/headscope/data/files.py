@@ -9,6 +9,7 @@ import io
 import json
 import lzma
 import os
+import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -16,8 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
-from headscope.errors import InputError, first_line, need
-from headscope.heads.store import write_bytes
+from headscope.errors import InputError, first_line, need, placed
 
 T = TypeVar("T")
 
@@ -301,7 +301,20 @@ def write_text_atomically(path: Path, text: str) -> None:
     if path.parent.exists() and not path.parent.is_dir():
         raise InputError(f"{path.parent} is a file, so nothing can be written in it; name another")
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, text.encode("utf-8"))
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no ordinary file, so it is not replaced; name another file")
+    with placed(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode("utf-8"))
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
 
 
 class ZstdReader(io.RawIOBase):

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from headscope.errors import InputError
+from headscope.errors import InputError, placed
 from headscope.heads.geometry import Geometry
 
 FORMAT = 1
@@ -239,17 +239,6 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Write a file so that other readers see either the old content or the new, whole."""
     with writing(path) as file:
         file.write(data)
-
-
-@contextmanager
-def placed(path: Path) -> Iterator[None]:
-    """Give an error of a full disk, or of the name that `writing` has until its end, this name."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None or ".tmp-" not in str(error.filename or ".tmp-"):
-            raise
-        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 @contextmanager

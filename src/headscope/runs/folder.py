@@ -27,12 +27,11 @@ from urllib.parse import quote, unquote
 
 from numpy.typing import NDArray
 
-from headscope.errors import InputError
+from headscope.errors import InputError, placed
 from headscope.heads.store import (
     RUN_FORMAT,
     check_format,
     packed,
-    placed,
     read_tensors,
     write_bytes,
 )
