@@ -120,8 +120,11 @@ DAMAGED: list[tuple[str, Any]] = [
     ("ts_matrix", [[0.1, 0.2, 0.3], [0.1, True, 0.2]]),
     ("ts_matrix", [[0.1, 0.2, 0.3], [0.1, float("nan"), 0.2]]),
     ("ts_matrix", [[0.1, 0.2], [0.1, 0.2]]),
+    ("ts_matrix", [[0.1, None, 0.3], [0.1, 0.2, 0.3]]),
     ("num_layers", 3),
     ("num_heads", "3"),
+    ("model", "half \ud800"),
+    ("direction", "half \ud800"),
 ]
 
 
@@ -131,6 +134,16 @@ def test_damaged_files_of_heads_are_refused(name: str, value: Any, tmp_path: Pat
     with pytest.raises(InputError) as refused:
         heads_of(read_heads_file(place))
     assert str(refused.value).startswith(place) and "\n" not in str(refused.value)
+
+
+def test_a_matrix_of_another_model_is_refused(tmp_path: Path) -> None:
+    place = write(tmp_path / "heads.json", PUBLISHED)
+    for other in (Geometry.uniform(3, 3), Geometry.uniform(2, 4), Geometry.uniform(1, 3)):
+        with pytest.raises(InputError, match="model"):
+            resolve_heads(place, 1, other)
+    shorter = write(tmp_path / "a.json", {**PUBLISHED, "ts_matrix": [TS[0], [0.75, None, None]]})
+    scores = heads_of(read_heads_file(shorter))
+    assert isinstance(scores, HeadScores) and scores.geometry == Geometry((3, 1))
 
 
 def test_word_alignments_are_pairs_with_links_between_units(tmp_path: Path) -> None:
@@ -161,6 +174,8 @@ SPAN = {"source_span": [0, 1], "target_span": [0, 1], "confidence": 0.9}
     "change",
     [
         {"direction": "en-de"},
+        {"direction": 5},
+        {"direction": "english"},
         {"source_words": "So good"},
         {"source_words": [1, 2]},
         {"source_text": " "},
@@ -175,6 +190,8 @@ SPAN = {"source_span": [0, 1], "target_span": [0, 1], "confidence": 0.9}
         {"alignments": [{**SPAN, "target_span": [0, 1, 2]}]},
         {"alignments": [{**SPAN, "confidence": 1.5}]},
         {"alignments": [{**SPAN, "confidence": "0.9"}]},
+        {"alignments": [{**SPAN, "confidence": True}]},
+        {"alignments": [{**SPAN, "source_span": [False, True]}]},
     ],
 )
 def test_damaged_word_alignments_are_refused_by_line(

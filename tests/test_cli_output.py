@@ -40,6 +40,14 @@ def test_json_is_one_object_with_unrounded_numbers(capsys: pytest.CaptureFixture
     assert out.count("\n") == 1
 
 
+def test_a_full_stdout_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr("sys.stdout", full)
+        with pytest.raises(OSError, match="stdout") as raised:
+            output.emit({}, False, "text")
+        assert raised.value.filename == "stdout"
+
+
 def test_progress_elsewhere_than_on_a_terminal_is_a_line_now_and_then(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

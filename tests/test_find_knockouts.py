@@ -270,6 +270,18 @@ def test_one_sentence_has_no_interval(tmp_path: Path, command: Callable[..., Sai
     assert all(head["low"] is None for head in json.loads(said.out)["heads"])
 
 
+@pytest.mark.parametrize("remove", [1, "2%"])
+def test_more_gates_are_advised_where_there_are_more(
+    remove: int | str, tmp_path: Path, command: Callable[..., Said]
+) -> None:
+    said = command(
+        *("find", "knockouts", "--pair", "en-de", "--limit", 1, "--random-gates", 100),
+        *("--remove", remove, "--out", tmp_path / "run"),
+    )
+    assert said.code == 0
+    assert ("--random-gates" in said.out) == (remove != 1)  # of 96 heads each was removed once
+
+
 def test_a_run_whose_statistic_does_not_vary_can_be_read_again(
     tmp_path: Path, command: Callable[..., Said]
 ) -> None:

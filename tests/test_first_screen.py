@@ -15,6 +15,8 @@ from headscope.studies.report import write_report
 SEEN, SCREEN = 150, 900
 #: The narrowest screen, which nothing may exceed, folded or not; bytes of a page.
 SMALL, LARGEST = 360, 1_000_000
+#: Pixels of a sheet of A4 between its margins.
+PAPER = 710
 #: Words of verdict, sentence and uncertainty together.
 WORDS = 45
 #: Pages that are a list of others, so that their first screen is that list: of papers, and of a
@@ -66,6 +68,16 @@ MEASURE = """() => {
 }"""
 
 
+#: Codes in tables that are broken over lines.
+BROKEN = """() => [...document.querySelectorAll("tbody th")].flatMap((cell) => {
+  const text = cell.firstChild, words = text?.nodeType === Node.TEXT_NODE ? text.textContent : "";
+  if (!/^\\w{1,3}$/.test(words)) return [];
+  const range = document.createRange();
+  range.selectNodeContents(text);
+  return range.getClientRects().length > 1 ? [words] : [];
+})"""
+
+
 @pytest.fixture(scope="module")
 def measured(command_runs: list[CommandRun], tmp_path_factory: pytest.TempPathFactory) -> Measured:
     """By page what the browser measures on a desk (1280 pixels) and on a phone (390)."""
@@ -76,6 +88,9 @@ def measured(command_runs: list[CommandRun], tmp_path_factory: pytest.TempPathFa
             write_report(made.folder, file)
             name = f"{made.command} ({made.folder.parent.name}/{made.folder.name})"
             pages[name] = {}
+            with visit(browser, file, PAPER, SCREEN) as page:
+                page.page.emulate_media(media="print")
+                pages[name][PAPER] = page.value(BROKEN)
             for width in (1280, 390):
                 with visit(browser, file, width, SCREEN) as page:
                     pages[name][width] = page.value(MEASURE)
@@ -127,6 +142,11 @@ def test_nothing_is_cut(measured: Measured, width: int) -> None:
         seen = page[width]
         if seen["cut"] or seen["wide"] > width or seen["unfolded"] > min(width, SMALL):
             wrong.append(f"{name}: {seen['wide']}, {seen['unfolded']} {seen['cut'][:5]}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_codes_stay_whole_on_paper(measured: Measured) -> None:
+    wrong = [f"{name}: {page[PAPER]}" for name, page in measured.items() if page[PAPER]]
     assert not wrong, "\n".join(wrong)
 
 

@@ -331,6 +331,8 @@ def test_the_commands(tmp_path: Path, command: Callable[..., Said]) -> None:
     for wrong in (
         ("align", *own, "--align-heads", "99.1"),
         ("align", *own, "--align-heads", "nowhere"),
+        ("align", *own, "--align-heads", ""),
+        ("align", *own, "--align-heads", "5.1", "--align-k", "2"),
         ("align", *own, "--align-k", "1000"),
         ("align", *own[:-1], "eflomal", "--align-k", "2"),
         ("verify", "alignment", *own[:4], "--align-heads", "99.1"),

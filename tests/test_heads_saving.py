@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +26,7 @@ from headscope.heads import (
     resolve_heads,
     save_scores,
 )
-from headscope.heads.store import model_card
+from headscope.heads.store import model_card, write_bytes, writing
 
 GEOMETRY = Geometry((3, 0, 2))
 ORIGIN = Origin("m", "headscope-0|find m|abc", {"decode": "greedy"}, {"model": "ab/cd", "seed": 7})
@@ -160,6 +161,20 @@ def test_missing_folder_and_occupied_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
         make("gate").save_pretrained(tmp_path / "file")
+
+
+def test_an_error_names_the_file_that_was_to_be_written(tmp_path: Path) -> None:
+    place = tmp_path / "there"
+    with pytest.raises(OSError, match="full") as full, writing(place):
+        raise OSError(errno.ENOSPC, "full")
+    nowhere = tmp_path / "missing" / "there"
+    with pytest.raises(OSError, match="there") as missing:
+        write_bytes(nowhere, b"")
+    other = OSError(errno.ENOENT, "gone", "elsewhere")
+    with pytest.raises(OSError, match="elsewhere") as foreign, writing(place):
+        raise other
+    assert (full.value.filename, missing.value.filename) == (str(place), str(nowhere))
+    assert foreign.value is other and not [*tmp_path.iterdir()]
 
 
 def test_card_survives_markdown_in_values() -> None:

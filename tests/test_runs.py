@@ -247,7 +247,7 @@ def test_another_configuration_is_refused_and_nothing_is_touched(tmp_path: Path)
         open_run(out, "find x", Config(decode="greedy"), INPUTS)
     with pytest.raises(InputError, match=r"inputs\.data \('00' there, '01' here\)"):
         open_run(out, "find x", Config(), INPUTS | {"data": "01"})
-    with pytest.raises(InputError, match=r"command \('find x' there, 'find y' here\)"):
+    with pytest.raises(InputError, match=r"a run of find x, which is left untouched"):
         open_run(out, "find y", Config(), INPUTS)
     assert tree(out) == before
 

@@ -314,6 +314,8 @@ def test_what_has_nothing_to_keep_is_refused() -> None:
         VerifyCircuit("0.1", pairs=PairsChoice(("en-de",)), tasks=TaskChoice(("ioi",)))
     with pytest.raises(InputError, match="--k"):  # a ranking of three has no first five
         verify_circuit(VerifyCircuit("0.1,0.2,0.3", (5,), tasks=TaskChoice(("plural-de",))))
+    with pytest.raises(InputError, match="--k asks for 5"):  # though it has a first two
+        verify_circuit(VerifyCircuit("0.1,0.2,0.3", (2, 5), tasks=TaskChoice(("plural-de",))))
     for inside in (96, 5):
         with pytest.raises(InputError, match="--inside"):
             verify_circuit(VerifyCircuit("0.1,0.2,0.3", tasks=TaskChoice(("plural-de",)),

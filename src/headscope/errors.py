@@ -47,6 +47,25 @@ def naming(place: object) -> Iterator[None]:
         raise InputError(f"{place}: {error}") from error
 
 
+@contextmanager
+def placed(path: object) -> Iterator[None]:
+    """Give an error of a full disk, or of a file's name until it is whole (`.tmp-`), this name."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or ".tmp-" not in str(error.filename or ".tmp-"):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def check_unicode(text: str, what: str) -> None:
+    """InputError, naming `what` holds it, for a text with half of a surrogate pair."""
+    if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise InputError(
+            f"{what} holds half of a surrogate pair, which is no character; correct the text"
+        )
+
+
 def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """`did you mean …? ` with the known name that is most like this one, else nothing."""
     close = get_close_matches(name, list(known), 1, cutoff)

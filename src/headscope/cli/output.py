@@ -50,14 +50,16 @@ def print_result(study: Study, result: Any, as_json: bool) -> None:
 
 
 def _print(text: str | Iterable[str]) -> None:
-    try:
-        for piece in [f"{text}\n"] if isinstance(text, str) else text:
+    for piece in [f"{text}\n"] if isinstance(text, str) else text:
+        try:
             sys.stdout.write(piece)
             sys.stdout.flush()
-    except BrokenPipeError:
-        # Nobody reads on (`| head`): no error, and no second one when Python empties its buffer.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise typer.Exit(BROKEN_PIPE) from None
+        except OSError as error:
+            # No second error when Python empties its buffer.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            if isinstance(error, BrokenPipeError):  # nobody reads on (`| head`): no error
+                raise typer.Exit(BROKEN_PIPE) from None
+            raise OSError(error.errno, error.strerror, "stdout") from error
 
 
 def fail(message: str) -> None:

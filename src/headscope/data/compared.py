@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from headscope.data.pairs import ALIGNER, UNITS, Links, Units, check_links, parse_links
-from headscope.data.rows import Field, Row, check_unicode, clean_text
+from headscope.data.rows import Field, Row, clean_text
 from headscope.data.tables import open_table
-from headscope.errors import InputError, naming
+from headscope.errors import InputError, check_unicode, naming
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
-from headscope.errors import InputError, first_line, need
+from headscope.errors import InputError, first_line, need, placed
 
 T = TypeVar("T")
 
@@ -298,22 +298,23 @@ def write_text_atomically(path: Path, text: str) -> None:
     """Writes UTF-8 text beside its place and moves it there, so that no half file is ever seen."""
     if path.is_dir():
         raise InputError(f"{path} is a folder; name a file")
-    if path.exists() and not path.is_file():
-        raise InputError(f"{path} is no ordinary file, so it is not replaced; name another file")
     if path.parent.exists() and not path.parent.is_dir():
         raise InputError(f"{path.parent} is a file, so nothing can be written in it; name another")
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(text.encode("utf-8"))
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(name, 0o666 & ~mask)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    if path.exists() and not path.is_file():
+        raise InputError(f"{path} is no ordinary file, so it is not replaced; name another file")
+    with placed(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(text.encode("utf-8"))
+            mask = os.umask(0)
+            os.umask(mask)
+            os.chmod(name, 0o666 & ~mask)
+            os.replace(name, path)
+        except BaseException:
+            os.unlink(name)
+            raise
 
 
 class ZstdReader(io.RawIOBase):

@@ -412,13 +412,16 @@ def _read_alignments(
     """The pairs of a file of word alignments whose words follow one another in their sentences."""
     texts = [Field(name, sentence) for name in _ALIGNED[:2]]
     words = [Field(name, _words) for name in _ALIGNED[2:4]]
-    spans, named = Field("alignments", _as_it_is), Field("direction", _as_it_is, None)
+    named = Field("direction", text_cell("give languages such as en-de"), None)
+    spans = Field("alignments", _as_it_is)
     rows, digest = read_fields(source.data, (*texts, *words, spans, named), source.limit)
     languages = direction_of(source)
     pairs, unplaced = [], []
     for row in rows:
         with naming(row.place):
-            settled_direction(row[named], languages.source, languages.target)
+            own = settled_direction(row[named], None, None)
+            if own not in (None, languages):
+                raise InputError(f"is of the direction {own}, not {languages}; name that by --pair")
             sizes = len(row[words[0]]), len(row[words[1]])
             links = _linked(row[spans], sizes, source.min_confidence)
         first, second = row[texts[0]], row[texts[1]]
@@ -467,7 +470,12 @@ def _linked(spans: Any, sizes: tuple[int, int], above: float | None) -> Links:
                 "source_span": [int(i), int(i_end)],
                 "target_span": [int(j), int(j_end)],
                 "confidence": int() | float() as confidence,
-            } if 0 <= i < i_end <= sources and 0 <= j < j_end <= targets and 0 <= confidence <= 1:
+            } if (
+                0 <= i < i_end <= sources
+                and 0 <= j < j_end <= targets
+                and 0 <= confidence <= 1
+                and bool not in map(type, (i, i_end, j, j_end, confidence))
+            ):
                 if above is None or confidence > above:
                     links |= set(product(range(i, i_end), range(j, j_end)))
             case _:
@@ -623,13 +631,16 @@ UNITS: Field[Units | None] = Field("units", _units, None)
 ALIGNER: Field[str | None] = Field("aligner", _aligner, None)
 
 
-def given_links(pairs: Sequence[SentencePair]) -> tuple[Links, ...]:
+def given_links(
+    pairs: Sequence[SentencePair],
+    instead: str = ", or choose another aligner (--aligner eflomal or llm)",
+) -> tuple[Links, ...]:
     """The links of each pair; raises ``InputError`` naming the first pair without."""
     for pair in pairs:
         if pair.links is None:
             raise InputError(
                 f"sentence pair {pair.id} has no links; name the column that holds them with "
-                "--links-column, or choose another aligner (--aligner eflomal or llm)"
+                f"--links-column{instead}"
             )
     return tuple(pair.links for pair in pairs if pair.links is not None)
 

@@ -204,14 +204,6 @@ def unusable(text: str, lines: bool = False) -> str | None:
     return f"a control character: U+{ord(match[0]):04X} at character {match.start() + 1}"
 
 
-def check_unicode(text: str, what: str) -> None:
-    """InputError, naming `what` holds it, for a text with half of a surrogate pair."""
-    if not text.isascii() and any("\ud800" <= sign <= "\udfff" for sign in text):
-        raise InputError(
-            f"{what} holds half of a surrogate pair, which is no character; correct the text"
-        )
-
-
 def kind_of(value: object) -> str:
     """What a cell holds, in words."""
     if isinstance(value, float) and not math.isfinite(value):

@@ -129,7 +129,7 @@ def with_heads(
     """
     how, total = config.head_links or HeadLinks(), lm.geometry.total
     k = count_of(how.k or max(1, min(LINKING, total // 4)), total)
-    given = how.heads and resolve_heads(how.heads, None, lm.geometry, default=k)
+    given = how.heads and resolve_heads(how.heads, how.k, lm.geometry, default=k)
     if files and (not given or how.rows is None):
         parts = linked_parts(files, both=how.prompts != "one")
         best = dict[QueryName, tuple[float, HeadSet]]()

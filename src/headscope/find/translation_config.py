@@ -70,6 +70,11 @@ class HeadLinks(Settings):
         Option("How links of source and of target words are joined.", "--align-join"),
     ] = "intersection"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.heads is not None and not self.heads.strip():
+            raise InputError("--align-heads names no heads; name some, or leave it out")
+
 
 def _given(**values: Any) -> HeadLinks | None:
     """None for the defaults, so that runs of other aligners keep their signatures."""

@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headscope.errors import InputError
+from headscope.errors import InputError, check_unicode
 from headscope.heads.geometry import Geometry, Head
 from headscope.heads.hub import exists
 
@@ -65,6 +65,7 @@ class HeadsFile:
             `alignatt` or the name of a list of scores such as `next_tok_attn`.
         entries: the heads; of `duo-attention` key-value heads.
         model, config: what `alignatt` says of the scores, as the configuration of ours would.
+        counts: of a matrix of scores, how many heads each layer has; else empty.
     """
 
     place: str
@@ -72,6 +73,7 @@ class HeadsFile:
     entries: tuple[Entry, ...]
     model: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+    counts: tuple[int, ...] = ()
 
     def heads(self, geometry: Geometry | None = None) -> tuple[Head, ...]:
         """The heads in the file's order; InputError with the line for what is no head (with
@@ -134,14 +136,17 @@ def read_heads_file(spec: str | PathLike[str]) -> HeadsFile:
         kind, entries = "csv", _csv_entries(path, text)
     if kind == ALIGNATT:
         about = json.loads(text)
-        said = {name: about.get(theirs) for name, theirs in ABOUT.items()}
-        model = about.get("model")
+        said = {name: about.get(theirs) for name, theirs in {"model": "model", **ABOUT}.items()}
+        for name, value in said.items():
+            check_unicode(str(value), f"{path}: {name!r}")
+        model = said.pop("model")
         return HeadsFile(
             str(spec),
             kind,
             tuple(entries),
             model if isinstance(model, str) else None,
             {name: value for name, value in said.items() if isinstance(value, str | int)},
+            tuple(row.index(None) if None in row else len(row) for row in about.get(MATRIX) or ()),
         )
     return HeadsFile(str(spec), kind, tuple(entries))
 
@@ -305,6 +310,11 @@ def _matrix_entries(file: Path, text: str, at: dict[str, int]) -> Iterator[Entry
                 "as the first layer has; correct it"
             )
         for head, score in enumerate(row):
+            if score is None and any(each is not None for each in row[head:]):
+                raise InputError(
+                    f"{file}, line {line}: head {layer}.{head} of {MATRIX} is null, but the layer "
+                    "has heads behind it; give its score"
+                )
             if score is not None:  # the model has no such head
                 yield _entry(file, line, layer, head, score)
 

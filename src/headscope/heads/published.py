@@ -13,7 +13,7 @@ import numpy as np
 
 from headscope.errors import Caution, InputError, naming
 from headscope.heads.files import ABOUT, ALIGNATT, ALIGNMENT, MATRIX, HeadsFile
-from headscope.heads.geometry import Geometry, GroupedGeometry, Head, count_of
+from headscope.heads.geometry import Geometry, GroupedGeometry, Head, check_geometry, count_of
 from headscope.heads.scores import TRANSLATION_SCORE, HeadScores
 from headscope.heads.sets import HeadSet
 from headscope.heads.store import Origin
@@ -30,12 +30,14 @@ _OWN = ("csv", "json")
 def geometry_of(file: HeadsFile) -> Geometry | None:
     """The geometry that scores of all heads tell; None of anything else.
 
-    They are all if they fill layers × heads from 0.0 on without a gap, more than one of each: the
-    largest index of a list says nothing of the heads that it leaves out.
+    Without a matrix they are all if they fill layers × heads from 0.0 on without a gap, more than
+    one of each: the largest index of a list says nothing of the heads that it leaves out.
     """
     if file.format == DUO_ATTENTION or not file.scored:
         return None
     heads = file.heads()
+    if file.counts:
+        return Geometry(file.counts)
     layers, width = 1 + max(head.layer for head in heads), 1 + max(head.head for head in heads)
     filled = layers > 1 and width > 1 and layers * width == len(heads)
     return Geometry.uniform(layers, width) if filled else None
@@ -65,13 +67,16 @@ def heads_of(
     are those of each query head that shares one, which a `Caution` says. InputError for a file
     of another model than `known`, or, without it, one that does not say how many heads there are.
     """
-    known = known or geometry_of(file)
+    said = geometry_of(file)
+    known = known or said
     if known is None:
         raise unknown_geometry(file.place, file.format == DUO_ATTENTION)
     grouped = known if isinstance(known, GroupedGeometry) else GroupedGeometry(known)
     if file.format == DUO_ATTENTION:
         return _widened(file, grouped)
     geometry = grouped.geometry
+    if file.counts and said is not None and said.total != geometry.total:
+        check_geometry(GroupedGeometry(said), geometry, file.place)
     heads = file.heads(geometry)
     if file.scored and len(heads) == geometry.total:
         values, measured = np.full((2, *geometry.shape), np.nan)

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from headscope.errors import InputError
+from headscope.errors import InputError, placed
 from headscope.heads.geometry import Geometry
 
 FORMAT = 1
@@ -250,20 +250,19 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         raise InputError(f"{path}: is no ordinary file, so it is not replaced; name another file")
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-", suffix=path.suffix)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        # mkstemp makes files private; an artifact is as readable as any other new file.
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException as error:
-        Path(name).unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno is not None and error.filename is None:
-            raise OSError(error.errno, error.strerror, str(path)) from error
-        raise
+    with placed(path):
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=".tmp-", suffix=path.suffix)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            # mkstemp makes files private; an artifact is as readable as any other new file.
+            os.chmod(name, 0o666 & ~_umask())
+            os.replace(name, path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
 
 
 def _umask() -> int:

@@ -119,12 +119,14 @@ class RemovalResult(ComparedResult):
 class KnockoutsResult(ScoresResult, Checked, Ablation):
     """The result of `find knockouts`: a statistic was regressed on so many random gates.
 
+    `remove` is the share of heads, or the number of them, that a gate removes.
     `explained` is by direction the share of its variance that is predicted at gates left out; None
     where it is the same under all gates.
     """
 
     statistic: Statistic = entry(Statistic(""))
     gates: int = 0
+    remove: str = ""
     explained: Mapping[str, float | None] = field(default_factory=dict)
 
 

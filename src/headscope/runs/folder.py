@@ -27,8 +27,14 @@ from urllib.parse import quote, unquote
 
 from numpy.typing import NDArray
 
-from headscope.errors import InputError
-from headscope.heads.store import RUN_FORMAT, check_format, packed, read_tensors, write_bytes
+from headscope.errors import InputError, placed
+from headscope.heads.store import (
+    RUN_FORMAT,
+    check_format,
+    packed,
+    read_tensors,
+    write_bytes,
+)
 from headscope.progress import Report
 from headscope.runs.plain import dump_json, dump_jsonl, file_digest
 from headscope.runs.reading import read_object, read_result
@@ -497,6 +503,11 @@ def _check_folder(folder: Path, key: Signature) -> None:
                 f"{folder}: holds {state} run of headscope {stored.get('version')}, which "
                 f"{key.version} does not continue; it is left untouched: name another folder"
             )
+        command = stored.get("command")
+        if isinstance(command, str) and command != key.command:
+            raise InputError(
+                f"{folder}: holds a run of {command}, which is left untouched; name another folder"
+            )
         why = _differences(stored, key) or "it was written in another format"
         raise InputError(
             f"{folder}: holds a run of another configuration, which is left untouched: {why}; "
@@ -570,7 +581,7 @@ def append_record(path: Path, key: str, record: Any) -> None:
     """Append one record by one write call; a half-written last line is cut off before."""
     line = (dump_json({"key": key, "record": record}) + "\n").encode()
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab+", buffering=0) as file:
+    with placed(path), path.open("ab+", buffering=0) as file:
         size = file.seek(0, os.SEEK_END)
         if size:
             file.seek(size - 1)

@@ -135,6 +135,12 @@ def arrow(direction: str) -> str:
     return f"{match[1]} \u2192 {match[2]}" if match else direction
 
 
+def tasks_of(names: Iterable[str]) -> str:
+    """Tasks in a sentence: directions as `en \u2192 de`, other names in quotation marks."""
+    shown = ((name, arrow(name)) for name in names)
+    return enumeration([f"\u201c{own}\u201d" if own == name else own for name, own in shown])
+
+
 def direction_label(name: str, directions: int) -> str:
     """The name of a row or an option: a direction, or the mean over so many of them."""
     return f"mean of {directions}" if name == MEAN else arrow(name)

@@ -7,7 +7,6 @@ same command does not compute it twice.
 from __future__ import annotations
 
 import json
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -123,9 +122,7 @@ def align(config: Align, out: Path | None = None) -> AlignResult:
     result = _stored(file, key, config.overwrite)
     if result is None:
         more = [pair for helper in helpers for pair in helper.pairs]
-        # What an endpoint refuses is no fault of the file.
-        with nullcontext() if chosen == "llm" else naming(source.data):
-            alignment = align_file(pairs, how, extra_pairs=more)
+        alignment = align_file(pairs, how, extra_pairs=more)
         with naming(source.data):
             linked = linked_pairs(pairs.pairs, alignment)
             write_pairs(file, linked)

@@ -145,10 +145,10 @@ def by_luck(heads: Sequence[ScoredHead]) -> str:
 
 
 def candidates(heads: Sequence[ScoredHead], examples: int) -> bool:
-    """Whether the heads above chance are only candidates: their intervals are of few examples, or
-    as many may be above chance where all heads are at chance."""
+    """Whether there are heads above chance that are only candidates: their intervals are of few
+    examples, or as many may be above chance where all heads are at chance."""
     found = len(significant(heads))
-    return examples < FEW or wilson_interval(found, len(heads))[0] <= TAIL
+    return found > 0 and (examples < FEW or wilson_interval(found, len(heads))[0] <= TAIL)
 
 
 def head_sets(title: str, sets: Mapping[str, Sequence[ScoredHead]]) -> HeadSets:

@@ -22,7 +22,7 @@ from transformers.cache_utils import DynamicCache
 
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import DEFAULT_TEMPLATE, Template, translation_prompts
-from headscope.data.words import membership, running_words, within
+from headscope.data.words import is_unspaced, membership, running_words, within
 from headscope.heads import HeadSet
 from headscope.lm.attention.maps import attention_to_words
 from headscope.lm.attention.weights import WeightRequest
@@ -277,8 +277,9 @@ def _arriving(first: str, characters: Iterator[str]) -> Iterator[str]:
     text, end = "", 0
     for char in takewhile(lambda char: char != "\n", chain(first, characters)):
         text += char
-        start = end
-        for word in running_words(text[start:]):
+        start, before = end, text[-2:-1]
+        ends = char.isspace() > before.isspace() or any(map(is_unspaced, (before or char, char)))
+        for word in running_words(text[start:]) if ends else ():
             if start + word.end < len(text):
                 end = start + word.end
                 yield text[:end]

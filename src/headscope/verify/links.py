@@ -64,7 +64,7 @@ STATISTICS: Mapping[str, Statistic] = {
 
 def gold(pairs: Sequence[SentencePair]) -> list[tuple[Links, Links]]:
     """Sure and possible links of every pair; InputError where there are none, or an aligner's."""
-    sure = given_links(pairs)
+    sure = given_links(pairs, "")
     made = {pair.aligner for pair in pairs} - {None}
     if made:
         raise InputError(

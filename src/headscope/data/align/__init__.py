@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -44,7 +45,7 @@ from headscope.data.words import (
     split_words,
     units_name,
 )
-from headscope.errors import InputError
+from headscope.errors import InputError, naming
 from headscope.settings import UNSIGNED
 
 ALIGNERS = ("links", "eflomal", "llm", "heads")
@@ -167,9 +168,11 @@ def align_file(
     ``pairs``: what is aligned instead, such as other translations of the same sentences.
     """
     own = file.pairs if pairs is None else pairs
-    if choose_aligner(own, options.aligner) == "eflomal":
-        extra_pairs = [*extra_pairs, *further_pairs(file)]
-    return align_words(own, options, file.source_language, file.target_language, extra_pairs)
+    # What an endpoint refuses is no fault of the file.
+    with nullcontext() if options.aligner == "llm" else naming(file.path):
+        if choose_aligner(own, options.aligner) == "eflomal":
+            extra_pairs = [*extra_pairs, *further_pairs(file)]
+        return align_words(own, options, file.source_language, file.target_language, extra_pairs)
 
 
 def align_words(

@@ -132,7 +132,8 @@ def _patched(scores: HeadScores, seed: int) -> Correlation | None:
 
 def _show(result: AttributionResult, run: Path) -> Shown:
     examples = result.examples or 0
-    cautions, said = few_caution(examples, "example"), [strongest(result.heads)]
+    unit = " nats a token" if result.measure == "loss" else " in logits"
+    cautions, said = few_caution(examples, "example"), [strongest(result.heads, unit)]
     if result.corruption <= 0:
         cautions.append(
             "Corrupted inputs do not make the answer less likely, so the scores have no meaning."

@@ -59,7 +59,7 @@ from headscope.shown.blocks import (
     Table,
     table_of,
 )
-from headscope.shown.words import count, enumeration, sentence_of
+from headscope.shown.words import count, enumeration, sentence_of, tasks_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.find.head_scores import describe
 from headscope.studies.find.soft_gate import default_heads
@@ -369,8 +369,8 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
     examples = count(details.held_out, "held-out example")
     return Shown(
         "Causal head gating",
-        f"Which heads of {result.model_name} does {details.task} need, which are in its way, and "
-        "which have no effect?",
+        f"Which heads of {result.model_name} does {tasks_of([details.task])} need, which are in "
+        "its way, and which have no effect?",
         [sentence_of(result.verdict), f"Candidates by their gates: {by_gates}."],
         *(uncertainty(table, "nll", table.main, examples) if table.selected else ("", "")),
         [*result.cautions, *_one_seed(details)],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from math import comb
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,6 +16,7 @@ from headscope.evidence.rows import Condition
 from headscope.executors import Execution
 from headscope.find.regression import METHOD, fitted, random_gates
 from headscope.heads import Amount, HeadScores, HeadSet
+from headscope.heads.geometry import read_amount
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.common import ScoredHead
@@ -29,6 +31,7 @@ from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import (
     ablation_facts,
     by_luck,
+    candidates,
     few_caution,
     head_sets,
     head_table,
@@ -115,7 +118,9 @@ def find_knockouts(
     lm, directions, removal, reference = on
     number = config.gates or GATES_A_HEAD * lm.geometry.total
     gates = random_gates(lm.geometry, number, config.remove, seed)
-    told: dict[str, Any] = {"gates": len(gates), "ablate": ablate, "explained": {}}
+    told: dict[str, Any] = {
+        "gates": len(gates), "remove": str(config.remove), "ablate": ablate, "explained": {},
+    }  # fmt: skip
 
     def score(run: Run) -> dict[str, HeadScores]:
         planned = [
@@ -154,19 +159,23 @@ def _show(result: KnockoutsResult, run: Path) -> Shown:
         parts = {MEAN: heads, **{name: part.heads for name, part in result.parts.items()}}
     fewest = min((data.examples or 0 for data in result.data.values()), default=0)
     shares = [share for share in result.explained.values() if share is not None]
-    known = f"{fixed(100 * min(shares), 0)}\u00a0% of the" if shares else "nothing, there is no"
+    known = f"{fixed(100 * min(shares), 0)}\u00a0% of" if shares else "nothing, there is no"
+    only = "; they are candidates" * candidates(heads, fewest)
+    amount = read_amount(result.remove)
+    number = int(amount[0]) if amount is not None and not amount[1] else None
+    drawn = number is not None and comb(len(heads), number) <= result.gates
     worse = "rises" if statistic.better == "lower" else "falls"
     return Shown(
         "Knockouts",
         "How much worse is a translation without a head, beside others removed at random?",
         [
             f"The {statistic.words} {worse} without {len(significant(heads))} of "
-            f"{count(len(heads), 'head')} ({by_luck(heads)}).",
+            f"{count(len(heads), 'head')} ({by_luck(heads)}{only}).",
             strongest(heads, f" {statistic.unit}" if statistic.unit else ""),
         ],
-        f"{spread(heads, count(fewest, 'sentence'))} Sums of effects predict {known} "
-        f"variance over {count(result.gates, 'random gate')}.",
-        f"--random-gates {2 * result.gates}",
+        f"{spread(heads, count(fewest, 'sentence'))} Sums of effects predict {known} variance "
+        f"({count(result.gates, 'random gate')}).",
+        "" if drawn else f"--random-gates {2 * result.gates}",
         [
             *few_caution(fewest, "sentence"),
             "Intervals are per head and not corrected for the number of heads.",
@@ -174,6 +183,7 @@ def _show(result: KnockoutsResult, run: Path) -> Shown:
         [
             *model_facts(result.model_name, len(heads)),
             ("directions", ", ".join(result.data)),
+            ("heads that a gate removes", result.remove),
             *ablation_facts(result),
         ],
         [

@@ -50,7 +50,7 @@ from headscope.shown.blocks import (
     one_column,
     table_of,
 )
-from headscope.shown.words import enumeration, fixed, sentence_of
+from headscope.shown.words import enumeration, fixed, sentence_of, tasks_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import model_facts, places
@@ -404,8 +404,8 @@ def _show(result: FoundMask, run: Path) -> Shown:
     cautions += map(sentence_of, result.notes)
     return Shown(
         "Learned mask",
-        f"Which heads does {result.model_name} keep when it learns to do {result.task} without an "
-        "instruction?",
+        f"Which heads does {result.model_name} keep when it learns to do {tasks_of([result.task])} "
+        "without an instruction?",
         _finding(result),
         "One training run with one seed: another can keep other heads.",
         f"--seed {int(result.training.get('seed', 0)) + 1}",

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.data.files import check_limit, plain_name
-from headscope.data.rows import ID, Field, check_unicode, clean_text, open_rows, text_cell
+from headscope.data.rows import ID, Field, clean_text, open_rows, text_cell
 from headscope.data.tables import ABSENT
-from headscope.errors import InputError, naming
+from headscope.errors import InputError, check_unicode, naming
 from headscope.heads import Gate
 from headscope.progress import Progress
 from headscope.settings import UNSIGNED, Option, Settings

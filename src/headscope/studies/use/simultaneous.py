@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.pairs import PairFile
-from headscope.data.rows import clean_text
+from headscope.data.rows import clean_text, unusable
 from headscope.data.words import running_words
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
@@ -57,6 +57,8 @@ COMMAND = "use simultaneous"
 WAIT_K, LOCAL_AGREEMENT = "wait-k", "local agreement"
 #: A policy at all its settings together, and the frontier of who waits for whole sentences.
 CURVE, WHOLE = "curve", 1 << 62
+#: What ends a sentence of a stream.
+END = "\n"
 Numbers = tuple[int, ...]
 #: Measures whose mean over latencies is tested.
 QUALITIES = ("chrf", "bleu")
@@ -415,6 +417,8 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
         return None
     from headscope.use.interpreting import interpret
 
+    if given.get("out") is not None:
+        raise InputError("--stream writes to stdout and makes no run; leave --out out")
     config: UseSimultaneous = build(UseSimultaneous, given)
     removal = config.removal
     if isinstance(sys.stdin, io.TextIOWrapper):  # where the locale would read bytes otherwise
@@ -426,8 +430,12 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     source, made = list[str](), list[str]()
 
     def characters() -> Iterator[str]:
-        while char := _read():
-            source.append(char if char == "\n" else clean_text(char, "stdin"))
+        line = ""
+        while char := _read(source):
+            source.append(char)
+            line = "" if char == END else line + char
+            if char not in (END, "\r") and unusable(char):
+                clean_text(line, f"stdin, line {source.count(END) + 1}:")
             yield char
 
     def pieces() -> Iterator[str]:
@@ -445,11 +453,13 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     return told, pieces()
 
 
-def _read() -> str:
+def _read(before: Sequence[str]) -> str:
+    """The next character of stdin; empty at its end."""
     try:
         return sys.stdin.read(1) if sys.stdin else ""  # closed by the shell (`<&-`)
     except UnicodeDecodeError as error:
-        raise InputError("stdin is not UTF-8; convert it") from error
+        line = before.count(END) + error.object.count(END.encode(), 0, error.start) + 1
+        raise InputError(f"stdin, line {line}: is not valid UTF-8; convert it") from error
 
 
 command = Study(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.tasks import Example, Task
-from headscope.errors import InputError
+from headscope.errors import InputError, naming
 from headscope.evidence.blocks import (
     draws_remedy,
     draws_words,
@@ -44,7 +44,7 @@ from headscope.shown.blocks import (
     p_cell,
     table_of,
 )
-from headscope.shown.words import count, enumeration, fixed, sentence_of
+from headscope.shown.words import count, fixed, sentence_of, tasks_of
 from headscope.studies.baseline import check_tasks, check_translations
 from headscope.studies.leakage import check_leakage, check_task_leakage
 from headscope.studies.models import resolved_chat, run_with_model
@@ -244,17 +244,21 @@ def verify_circuit(
     else:
         removal = resolved_chat(lm, config.removal)
     ranking, about = _ranking(lm, config)
-    sizes = tuple(
-        size
-        for size in sizes_of(config.k, lm.geometry)
-        if size.k <= len(ranking) or size.k == lm.geometry.total
-    )
+    every = sizes_of(config.k, lm.geometry)
+    sizes = tuple(size for size in every if size.k <= len(ranking) or size.k == lm.geometry.total)
+    if config.k and len(sizes) < len(every):
+        larger = next(size.k for size in every if size not in sizes)
+        raise InputError(
+            f"--k asks for {larger} heads, but {len(ranking)} of {lm.geometry.total} are ranked; "
+            "name a smaller one, or more heads"
+        )
     if not any(0 < size.k < lm.geometry.total for size in sizes):
         raise InputError(
             f"no size lies from 1 to {count(min(len(ranking), lm.geometry.total - 1), 'head')} "
             f"({len(ranking)} of {lm.geometry.total} are ranked); name one with --k, or more heads"
         )
-    inside = 0 if config.inside is None else count_of(config.inside, lm.geometry.total)
+    with naming("--inside"):
+        inside = 0 if config.inside is None else count_of(config.inside, lm.geometry.total)
     if inside > min(len(ranking), lm.geometry.total - 1):
         raise InputError(
             f"--inside is {inside}, but {len(ranking)} of {lm.geometry.total} heads are ranked; a "
@@ -435,8 +439,8 @@ def _show(result: CircuitResult, run: Path) -> Shown:
     measure = evidence.statistics[details.measure]
     base, cpr, cmd = (evidence.level(name, each) for name, each in
                       ((details.measure, None), (CPR, curve), (CMD, curve)))  # fmt: skip
-    unit = "example" if details.tasks else "sentence"
-    what = enumeration(details.tasks) or "translation"
+    unit, examples_of = ("example", "examples") if details.tasks else ("sentence", "sentence pairs")
+    what = tasks_of(details.tasks) or "translation"
     examples = count(base.examples if base else 0, unit)
     random = evidence.draws(CPR, curve, next(iter(evidence.controls)))
     said = []
@@ -457,7 +461,7 @@ def _show(result: CircuitResult, run: Path) -> Shown:
         [sentence_of(result.verdict), *said],
         f"Intervals are over {examples}; {draws_words(draws)}." if draws else "",
         draws_remedy(draws) if draws else "",
-        [*result.cautions, *leakage_caution(details.leakage), *left_out],
+        [*result.cautions, *leakage_caution(details.leakage, examples_of), *left_out],
         [
             *model_facts(result.model_name, len(details.heads)),
             (f"{unit}s", str(base.examples if base else "")),

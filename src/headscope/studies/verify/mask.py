@@ -21,7 +21,7 @@ from headscope.results.mask_tests import MaskDetails, MaskedTask, MaskTests, Oth
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import METHOD, Section, Shown
-from headscope.shown.words import arrow, count, enumeration, sentence_of
+from headscope.shown.words import count, sentence_of, tasks_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
@@ -258,7 +258,7 @@ def _show(result: MaskTests, run: Path) -> Shown:
     """The loss under the mask against random masks, measures of outputs, and the first outputs."""
     evidence, tasks, main = result.evidence, result.details.tasks, _main(result)
     examples = sum(task.examples for task in tasks.values())
-    new = [arrow(name) for name, task in tasks.items() if task.unseen]
+    new = [name for name, task in tasks.items() if task.unseen]
     lead = "Under the mask" if len(tasks) == 1 else "Under each task's mask"
     return Shown(
         "Mask test",
@@ -278,7 +278,7 @@ def _show(result: MaskTests, run: Path) -> Shown:
             *mask_sections(run, evidence, main, tasks),
             Section(METHOD, [], after=_method(tasks)),
         ],
-        effect(evidence, main, f"Not trained on: {enumeration(new)}" if new else ""),
+        effect(evidence, main, f"Not trained on: {tasks_of(new)}" if new else ""),
     )  # fmt: skip
 
 
@@ -286,21 +286,21 @@ def _cautions(result: MaskTests) -> Iterator[str]:
     tasks = result.details.tasks
     yield from few_examples(tasks)
     for name, task in tasks.items():
-        yield from trained_on_caution(task.leakage, f"the mask of {name}")
+        yield from trained_on_caution(task.leakage, f"the mask of {tasks_of([name])}")
         others = {f"foreign {at}": each for at, each in enumerate(task.foreign)}
         others |= {"hybrid": task.hybrid} if task.hybrid else {}
         for word, each in others.items():
             if each.leakage.overlap:
-                yield from trained_on_caution(each.leakage, f"{word} ({name})")
+                yield from trained_on_caution(each.leakage, f"{word} ({tasks_of([name])})")
         if task.too_long:
             yield (
-                f"{count(task.too_long, 'answer')} of {name} have more tokens than the model may "
-                "write, so no output is right there."
+                f"{count(task.too_long, 'answer')} of {tasks_of([name])} have more tokens than the "
+                "model may write, so no output is right there."
             )
     starts = [name for name, task in tasks.items() if task.at_start]
     if starts:
         yield (
-            f"{enumeration(starts)}: an output is right if it begins with the answer, so a model "
+            f"{tasks_of(starts)}: an output is right if it begins with the answer, so a model "
             "that repeats the input can be right where the answer is a letter; \u201cright as "
             "whole words\u201d does not count that."
         )

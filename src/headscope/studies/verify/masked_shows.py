@@ -40,7 +40,10 @@ def taken(evidence: Evidence, name: str, task: TestedTask) -> str | None:
 def effect(evidence: Evidence, main: Condition, note: str = "") -> Forest | None:
     """The loss under the mask minus every control, by task."""
     title = "Loss of the right output: under the mask minus controls"
-    return forest(evidence, by_part(evidence, "nll", main), title, note)
+    said = "Selected: the heads outside the mask"
+    return forest(
+        evidence, by_part(evidence, "nll", main), title, f"{said}. {note}" if note else said
+    )
 
 
 def mask_sections(

@@ -29,7 +29,7 @@ from headscope.shown.blocks import (
     Table,
     method_section,
 )
-from headscope.shown.words import arrow, count, enumeration, percent, sentence_of
+from headscope.shown.words import arrow, count, percent, sentence_of, tasks_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.leakage import apart, check_task_leakage
 from headscope.studies.models import run_with_model
@@ -246,7 +246,7 @@ def _show(result: ScalingTests, run: Path) -> Shown:
     examples = sum(task.examples for task in tasks.values())
     return Shown(
         "Scaled mask",
-        f"Does {result.model_name}, instructed, get better at {enumeration([*tasks])} when the "
+        f"Does {result.model_name}, instructed, get better at {tasks_of(tasks)} when the "
         "heads outside a mask keep a part α of their strength?",
         [sentence_of(result.verdict), _finding(tasks)],
         *uncertainty(evidence, "nll", main, f"{count(examples, 'other example')}"),
@@ -347,11 +347,11 @@ def _cautions(result: ScalingTests) -> Iterator[str]:
     tasks = result.details.tasks
     yield from few_examples(tasks)
     for name, task in tasks.items():
-        yield from trained_on_caution(task.leakage, f"the mask of {name}")
+        yield from trained_on_caution(task.leakage, f"the mask of {tasks_of([name])}")
         if task.left_out:
             yield (
-                f"{count(task.left_out, 'example')} of {name} left out: the mask or the selection "
-                "of α had seen them."
+                f"{count(task.left_out, 'example')} of {tasks_of([name])} left out: the mask or "
+                "the selection of α had seen them."
             )
     yield "A mask is one training run: another seed can keep other heads."
 
