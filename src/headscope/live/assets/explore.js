@@ -5,8 +5,9 @@
 const NAMES = { original: "Original", gated: "Selected", random: "Random" }, OTHERS = ["gated", "random"];
 const COLOURS = { original: "base", gated: "top", random: "random" };
 const NONE = "\u2013", RAMP = 16, CELL = 0.93, KEPT = 100, LONGEST = 512;
-// A gate is written in cells of so many pixels; steps within so many ms are one of the browser's history.
-const NUMBERED = 20, PAUSE = 500;
+// A gate is written in cells of so many pixels; steps within so many ms are one of the browser's history;
+// a word of the source arrives every so many ms.
+const NUMBERED = 20, PAUSE = 500, ARRIVAL = 700;
 
 // ---- numbers and elements ---------------------------------------------------------------------
 const known = (value) => value !== null && value !== undefined;
@@ -160,9 +161,11 @@ export function mount(root, transport, about) {
 
   const heads = about.counts.flatMap((size, layer) => Array.from({ length: size }, (_, head) => [layer, head]));
   const names = heads.map((head) => head.join(".")), places = new Map(names.map((name, at) => [name, at]));
-  const state = { input: null, gates: [], current: 0, pinned: null, draw: 0, control: "random", seen: 1 };
+  const state = { input: null, gates: [], current: 0, pinned: null, draw: 0, control: "random", seen: 1, arrives: false };
   // What the engine has said of this input and these gates.
-  const view = { prompt: null, lanes: {}, shift: {}, attention: {}, alone: null, control: [] };
+  const view = {
+    prompt: null, lanes: {}, shift: {}, attention: {}, alone: null, control: [], source: null, steps: [], lag: null, drafted: [],
+  };
   let past = [], future = [];
   let runs = 0, asked = null, frame = 0, unwritten = false, written = 0, dragging = false;
   all("[data-style]").forEach((node) => { node.style.cssText = node.dataset.style; });
@@ -409,6 +412,9 @@ export function mount(root, transport, about) {
     find(".own-text").value = input.sentence ?? input.prompt ?? "";
     find(".own-reference").value = input.reference ?? "";
     find(".kind").value = input.pair ?? (input.chat ? "chat" : "prompt");
+    Object.assign(view, { source: null, steps: [], lag: null });
+    play(false);
+    setPlace(0);
     ask(write);
   }
   function askOwn() {
@@ -448,6 +454,7 @@ export function mount(root, transport, about) {
     frame = frame || requestAnimationFrame(run);
   }
   function run() {
+    showMode();
     if (unwritten) writeAddress();
     frame = 0;
     unwritten = false;
@@ -458,7 +465,8 @@ export function mount(root, transport, about) {
     Object.assign(view, { shift: {}, attention: {}, alone: null });
     look(null);
     all(".tokens, .place, .lane .facts").forEach((node) => node.classList.add("stale"));
-    asked = transport.ask("run", body(), (event) => { if (own === runs) events[event.event]?.(event); });
+    const question = arrives() ? ["interpret", arrival()] : ["run", body()];
+    asked = transport.ask(...question, (event) => { if (own === runs) events[event.event]?.(event); });
   }
   const events = {
     prompt: showPrompt, token: showToken, lane: showLane, shift: showShift, place: showPlace,
@@ -471,9 +479,22 @@ export function mount(root, transport, about) {
       view.attention[event.lane] = event;
       look(looked);
     },
+    source: (event) => {
+      Object.assign(view, { source: event, steps: [], lag: null });
+      setPlace(place);
+    },
+    read: (event) => {
+      view.steps.push(event);
+      setPlace(place);
+    },
+    interpreted: ({ lag }) => {
+      view.lag = lag;
+      setPlace(place);
+    },
     done: () => { root.dataset.state = "done"; },
     error: ({ error }) => {
       fail(error);
+      if (arrives()) events.source({ text: "", words: [] });
       root.dataset.state = "failed";
     },
     displaced: () => events.error({ error: "Another window took over. Change a gate or press Run to go on here." }),
@@ -600,6 +621,100 @@ export function mount(root, transport, about) {
     box.classList.remove("stale");
   }
 
+  // ---- a source as it arrives ---------------------------------------------------------------------
+  let place = 0, player = 0;
+  const arrives = () => state.arrives && Boolean(state.input?.pair);
+  const deciding = () => (changed().length ? changed() : best().map((at) => names[at]));
+  const arrival = () => ({
+    input: state.input, heads: deciding().join(","), policy: find(".policy").value, number: find(".number").valueAsNumber,
+  });
+  function showMode() {
+    const button = find(".arrives"), align = find(".policy").value === "alignatt";
+    root.dataset.view = arrives() ? "arriving" : "whole";
+    find(".number").min = align ? 0 : 1;
+    const { number } = arrival();
+    find(".number-of").textContent = align ? `Frontier: ${count(number, "last word")}` : `k: ${count(number, "word")}`;
+    if (!button) return;
+    button.disabled = !state.input?.pair;
+    button.setAttribute("aria-pressed", arrives());
+    const whose = changed().length ? "selected on the map" : "highest of the run that colours the map";
+    find(".of-arrival").textContent = button.disabled ? "Only a sentence with a direction can arrive word by word; this is a prompt."
+      : arrives() ? `Heads looked at: ${few(deciding()) || NONE} (${whose}); the model is as it is, without gates.`
+        : "The source word by word, and what the model may write of its translation by then.";
+  }
+  // What the page shows is the place: so many words are read.
+  function setPlace(words) {
+    const { source, steps, lag } = view, total = source?.words.length ?? 0;
+    place = clamp(words, [0, Math.max(total, place)]);
+    if (total && place >= total) play(false);
+    const { policy, number } = arrival(), align = policy === "alignatt", read = Math.min(place, steps.length, total), step = steps[read - 1];
+    const past = steps.slice(0, read).flatMap(({ tokens, looks, written }, at) => (
+      tokens.slice(0, written).map((text, each) => ({ text, look: looks[each], read: at + 1, kind: "written" }))));
+    const ahead = (step?.tokens ?? []).slice(step?.written).map((text, each) => (
+      { text, look: step.looks[step.written + each], kind: each ? "ahead" : "waits" }));
+    view.drafted = [...past, ...ahead];
+    const list = find(".drafted .tokens"), word = (at) => quoted(slice(source.text, source.words[at]));
+    list.classList.remove("stale");
+    setTokens(list, view.drafted.map(({ text }) => text));
+    view.drafted.forEach(({ text, look, read: known, kind }, at) => {
+      const when = { written: `written at word ${known}`, waits: "waits", ahead: "draft" }[kind];
+      setToken(list, at, text, kind, `${when}; most attention on ${word(look)} (word ${look + 1})`);
+      list.children[at].toggleAttribute("data-read", kind === "written" && known !== view.drafted[at + 1]?.read);
+      if (list.children[at].hasAttribute("data-read")) list.children[at].dataset.read = known;
+    });
+    find(".arrivals").replaceChildren(...(source?.words ?? []).map((span, at) => {
+      const last = align && read < total && at < read && at >= read - number;
+      // What is written later has its room from the beginning, so that no word moves.
+      const own = steps[at]?.tokens.slice(0, steps[at].written).join("").trim() ?? "", kind = at >= read ? "coming" : last ? "last" : "";
+      return make("li", { class: kind }, make("small", {}, at + 1), make("span", { class: "word" }, slice(source.text, span)),
+        make("span", { class: "own", dir: "auto" }, own));
+    }));
+    lookBack(ahead[0]);
+    const many = count(read, "word"), [first] = ahead;
+    const why = !total ? "" : !place ? "Nothing is read yet: press Play or Next word."
+      : read < place ? "The model is drafting." : read === total ? `All ${many} are read, so the rest is written.${
+        known(lag) ? ` Average lag: ${fixed(lag, 1)} words (AL).` : ""}`
+      : !align ? `${many} read. k = ${number} allows ${count(Math.max(0, read - number + 1), "word")} by now.`
+      : !first ? `${many} read. Waits: the draft ends here, and the source may not.`
+      : `${many} read. Waits: at ${quoted(first.text)} the heads look most at ${word(first.look)} (word ${first.look + 1}), ${
+        number === 1 ? "the last one" : `one of the last ${number}`} read.`;
+    if (find(".why").textContent !== why) find(".why").textContent = why;
+    ["word-on", "word-back", "rewind", "play"].forEach((name, at) => {
+      find(`.${name}`).disabled = !total || (at ? at < 3 && !place : place >= total);
+    });
+  }
+  function lookBack(drafted) {
+    all(".arrivals li").forEach((node, at) => node.classList.toggle("looked", at === drafted?.look));
+  }
+  function play(on) {
+    clearInterval(player);
+    player = on ? setInterval(() => view.steps.length >= place && setPlace(place + 1), ARRIVAL) : 0;
+    find(".play").textContent = on ? "Pause" : "Play";
+  }
+  press({
+    arrives: () => {
+      state.arrives = !state.arrives;
+      setPlace(0);
+      ask();
+    },
+    play: () => {
+      if (!player) setPlace(place < view.source.words.length ? place + 1 : 1);
+      play(!player);
+    },
+    "word-on": () => setPlace(place + 1), "word-back": () => setPlace(place - 1), rewind: () => setPlace(0),
+  });
+  on(find(".arriving"), "change", () => ask());
+  on(find(".number"), "input", showMode);
+  on(find(".drafted"), "pointerover focusin", (event) => {
+    const token = tokenAt(event);
+    if (token) lookBack(view.drafted[Array.from(token.parentNode.children).indexOf(token)]);
+    tip(token, token?.getAttribute("aria-label"));
+  });
+  on(find(".drafted"), "pointerleave focusout", () => {
+    lookBack(view.drafted.find(({ kind }) => kind === "waits"));
+    tip(null);
+  });
+
   // ---- where the pinned head looks --------------------------------------------------------------
   const arcs = find(".arcs"), reading = find(".reading");
   let looked = null;
@@ -655,7 +770,7 @@ export function mount(root, transport, about) {
   on(find(".lanes"), "pointerover focusin", (event) => pointTo(tokenAt(event)));
   on(find(".lanes"), "pointerleave focusout", () => pointTo(null));
   on(find(".lanes"), "click", (event) => tokenAt(event)?.focus());
-  on(find(".lanes"), "keydown", (event) => {
+  on(find(".outputs"), "keydown", (event) => {
     const token = tokenAt(event), forward = token && getComputedStyle(token.parentNode).direction === "rtl" ? -1 : 1;
     const step = { ArrowRight: forward, ArrowLeft: -forward, ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === "Escape") pointTo(null);
@@ -722,6 +837,7 @@ export function mount(root, transport, about) {
     parts.set("pin", pinnedName() ?? "");
     const draws = seen > 1 ? { draw, control, seen } : {};
     Object.entries(draws).forEach(([name, value]) => parts.set(name, value));
+    if (state.arrives) parts.set("arrives", `${find(".policy").value} ${find(".number").value}`);
     return `#${parts}`;
   }
   function writeAddress() {
@@ -735,6 +851,8 @@ export function mount(root, transport, about) {
     const first = about.pinned ?? names[about.scores[0]?.rank.indexOf(1)];
     const number = (name) => Math.max(0, Math.round(Number(given.get(name))) || 0);
     fail("");
+    state.arrives = given.has("arrives");
+    if (state.arrives) [find(".policy").value, find(".number").value] = given.get("arrives").split(" ");
     state.gates = readGates(given.get("gates") ?? "", heads, about.gate);
     state.pinned = places.get(given.has("pin") ? given.get("pin") : first) ?? null;
     Object.assign(state, { draw: number("draw"), control: given.get("control") || "random", seen: number("seen") || 1 });
@@ -805,6 +923,7 @@ export function mount(root, transport, about) {
     close() {
       closing.abort();
       cancelAnimationFrame(frame);
+      clearInterval(player);
       [asked, askedBest].forEach((each) => each?.cancel());
     },
   };
