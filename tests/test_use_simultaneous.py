@@ -7,7 +7,7 @@ import io
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -448,8 +448,9 @@ def test_the_explorer_writes_what_interpret_writes(
         before = 0
         for read, each in enumerate(steps, 1):
             assert len(each["looks"]) == len(each["tokens"])
-            draft = [one for one in drafts.after(beginnings[read - 1], ids[:before]) if not one.ends]
-            assert each["looks"] == [one.focus[0] for one in draft][: len(each["looks"])]
+            every = drafts.after(beginnings[read - 1], ids[:before])
+            draft = [drafted for drafted in every if not drafted.ends]
+            assert each["looks"] == [drafted.focus[0] for drafted in draft][: len(each["looks"])]
             before += each["written"]
             if policy == "alignatt" and read < len(steps):
                 back = [look < read - number for look in each["looks"][: each["written"] + 1]]
@@ -477,9 +478,9 @@ def test_an_answer_that_was_ended_changes_none_that_follows(pocket: LanguageMode
     wanted = arrived(explorer_of(Explore(), pocket), **question)
     explorer = explorer_of(Explore(), pocket)
     for most in (2, 9, 50, 300):
-        left = iter(range(most))
+        stop = partial(next, iter([False] * most), True)
         with pytest.raises(Stopped):
-            explorer.compute("interpret", question, lambda _: None, lambda: next(left, None) is None)
+            explorer.compute("interpret", question, lambda _: None, stop)
     assert arrived(explorer, **question) == wanted
     for number in range(2 * KEPT_READINGS):  # of few sentences what is drafted is kept
         arrived(explorer, **{**question, "input": {"sentence": f"A {number}", "pair": "en-de"}})

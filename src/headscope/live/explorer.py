@@ -40,8 +40,8 @@ from headscope.live.writing import Stop, stoppable, written
 from headscope.lm.generation.pool import can_pool
 from headscope.lm.prefix import can_share
 from headscope.lm.prompting import chat_writer
-from headscope.measure.latency import average_lagging
 from headscope.measure.identify import identify, same_language
+from headscope.measure.latency import average_lagging
 from headscope.measure.metrics import sentence_chrf
 from headscope.results.translation import best_sentences
 from headscope.runs import whole

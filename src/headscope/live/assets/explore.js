@@ -412,9 +412,7 @@ export function mount(root, transport, about) {
     find(".own-text").value = input.sentence ?? input.prompt ?? "";
     find(".own-reference").value = input.reference ?? "";
     find(".kind").value = input.pair ?? (input.chat ? "chat" : "prompt");
-    Object.assign(view, { source: null, steps: [], lag: null });
-    play(false);
-    setPlace(0);
+    endArrival();
     ask(write);
   }
   function askOwn() {
@@ -480,13 +478,10 @@ export function mount(root, transport, about) {
       look(looked);
     },
     source: (event) => {
-      Object.assign(view, { source: event, steps: [], lag: null });
+      Object.assign(view, { source: event, steps: [] });
       setPlace(place);
     },
-    read: (event) => {
-      view.steps.push(event);
-      setPlace(place);
-    },
+    read: (event) => setPlace(view.steps.push(event) && place),
     interpreted: ({ lag }) => {
       view.lag = lag;
       setPlace(place);
@@ -494,7 +489,7 @@ export function mount(root, transport, about) {
     done: () => { root.dataset.state = "done"; },
     error: ({ error }) => {
       fail(error);
-      if (arrives()) events.source({ text: "", words: [] });
+      endArrival();
       root.dataset.state = "failed";
     },
     displaced: () => events.error({ error: "Another window took over. Change a gate or press Run to go on here." }),
@@ -642,46 +637,45 @@ export function mount(root, transport, about) {
       : arrives() ? `Heads looked at: ${few(deciding()) || NONE} (${whose}); the model is as it is, without gates.`
         : "The source word by word, and what the model may write of its translation by then.";
   }
-  // What the page shows is the place: so many words are read.
+  // Show what is known when so many words are read.
   function setPlace(words) {
-    const { source, steps, lag } = view, total = source?.words.length ?? 0;
-    place = clamp(words, [0, Math.max(total, place)]);
-    if (total && place >= total) play(false);
-    const { policy, number } = arrival(), align = policy === "alignatt", read = Math.min(place, steps.length, total), step = steps[read - 1];
-    const past = steps.slice(0, read).flatMap(({ tokens, looks, written }, at) => (
-      tokens.slice(0, written).map((text, each) => ({ text, look: looks[each], read: at + 1, kind: "written" }))));
-    const ahead = (step?.tokens ?? []).slice(step?.written).map((text, each) => (
-      { text, look: step.looks[step.written + each], kind: each ? "ahead" : "waits" }));
-    view.drafted = [...past, ...ahead];
-    const list = find(".drafted .tokens"), word = (at) => quoted(slice(source.text, source.words[at]));
+    const { source, steps, lag } = view, total = source?.words.length ?? 0, { policy, number } = arrival();
+    place = clamp(words, [0, total]);
+    if (place === total) play(false);
+    const read = Math.min(place, steps.length), word = (at) => `${quoted(slice(source.text, source.words[at]))} (word ${at + 1})`;
+    view.drafted = steps.slice(0, read).flatMap(({ tokens, looks, written }, step) => tokens.map((text, at) => (
+      { text, look: looks[at], read: at < written && step + 1, kind: at < written ? "written" : at > written ? "ahead" : "waits" }
+    )).filter((token) => token.read || step === read - 1));
+    const list = find(".drafted .tokens"), waits = view.drafted.find(({ kind }) => kind === "waits");
     list.classList.remove("stale");
     setTokens(list, view.drafted.map(({ text }) => text));
-    view.drafted.forEach(({ text, look, read: known, kind }, at) => {
-      const when = { written: `written at word ${known}`, waits: "waits", ahead: "draft" }[kind];
-      setToken(list, at, text, kind, `${when}; most attention on ${word(look)} (word ${look + 1})`);
-      list.children[at].toggleAttribute("data-read", kind === "written" && known !== view.drafted[at + 1]?.read);
-      if (list.children[at].hasAttribute("data-read")) list.children[at].dataset.read = known;
+    view.drafted.forEach((token, at) => {
+      const when = { written: `written at word ${token.read}`, waits: "waits", ahead: "draft" }[token.kind];
+      setToken(list, at, token.text, token.kind, `${when}; most attention on ${word(token.look)}`);
+      list.children[at].dataset.read = token.read && token.read !== view.drafted[at + 1]?.read ? token.read : "";
     });
     find(".arrivals").replaceChildren(...(source?.words ?? []).map((span, at) => {
-      const last = align && read < total && at < read && at >= read - number;
+      const last = policy === "alignatt" && read < total && at >= read - number ? "last" : "";
       // What is written later has its room from the beginning, so that no word moves.
-      const own = steps[at]?.tokens.slice(0, steps[at].written).join("").trim() ?? "", kind = at >= read ? "coming" : last ? "last" : "";
-      return make("li", { class: kind }, make("small", {}, at + 1), make("span", { class: "word" }, slice(source.text, span)),
-        make("span", { class: "own", dir: "auto" }, own));
+      const own = steps[at]?.tokens.slice(0, steps[at].written).join("").trim() ?? "";
+      return make("li", { class: at < read ? last : "coming" }, make("small", {}, at + 1),
+        make("span", { class: "word" }, slice(source.text, span)), make("span", { class: "own", dir: "auto" }, own));
     }));
-    lookBack(ahead[0]);
-    const many = count(read, "word"), [first] = ahead;
+    lookBack(waits);
     const why = !total ? "" : !place ? "Nothing is read yet: press Play or Next word."
-      : read < place ? "The model is drafting." : read === total ? `All ${many} are read, so the rest is written.${
-        known(lag) ? ` Average lag: ${fixed(lag, 1)} words (AL).` : ""}`
-      : !align ? `${many} read. k = ${number} allows ${count(Math.max(0, read - number + 1), "word")} by now.`
-      : !first ? `${many} read. Waits: the draft ends here, and the source may not.`
-      : `${many} read. Waits: at ${quoted(first.text)} the heads look most at ${word(first.look)} (word ${first.look + 1}), ${
-        number === 1 ? "the last one" : `one of the last ${number}`} read.`;
+      : read < place ? "The model is drafting."
+      : read === total ? `All is read, so the rest is written.${known(lag) ? ` Average lag: ${fixed(lag, 1)} words (AL).` : ""}`
+      : policy !== "alignatt" ? `${count(read, "word")} read: k = ${number} allows ${count(Math.max(0, read - number + 1), "word")}.`
+      : !waits ? "Waits: the draft ends here, and the source may not."
+      : `Waits: at ${quoted(waits.text)} the heads look most at ${word(waits.look)}, one of the last ${number} read.`;
     if (find(".why").textContent !== why) find(".why").textContent = why;
-    ["word-on", "word-back", "rewind", "play"].forEach((name, at) => {
-      find(`.${name}`).disabled = !total || (at ? at < 3 && !place : place >= total);
-    });
+    find(".play").disabled = !total;
+    find(".word-on").disabled = place === total;
+    find(".word-back").disabled = find(".rewind").disabled = !place;
+  }
+  function endArrival() {
+    Object.assign(view, { source: null, steps: [], lag: null });
+    setPlace(0);
   }
   function lookBack(drafted) {
     all(".arrivals li").forEach((node, at) => node.classList.toggle("looked", at === drafted?.look));
@@ -694,7 +688,7 @@ export function mount(root, transport, about) {
   press({
     arrives: () => {
       state.arrives = !state.arrives;
-      setPlace(0);
+      endArrival();
       ask();
     },
     play: () => {
