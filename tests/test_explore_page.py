@@ -420,7 +420,7 @@ def arrival(seen: Visit) -> dict[str, Any]:
                 getComputedStyle(e).visibility === "hidden" ? "" : e.textContent));
               return {
                 read: text(".arrivals li:not(.coming) .word"), last: text(".arrivals .last .word"),
-                looked: text(".arrivals .looked .word"), own: shown,
+                looked: text(".arrivals .lit"), own: shown,
                 written: every(".drafted .written").map((e) => [e.textContent, e.dataset.read]),
                 waits: text(".drafted .waits"), ahead: text(".drafted .ahead"),
                 why: document.querySelector(".why").textContent,

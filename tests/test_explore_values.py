@@ -172,7 +172,7 @@ def test_a_page_of_a_real_model_plays_what_arrives(server: Served) -> None:
             assert page.locator(".drafted .written").all_text_contents() == written
             if read < len(steps) and step["written"] < len(step["tokens"]):
                 looked = SENTENCE["sentence"].split()[step["looks"][step["written"]]]
-                assert page.locator(".arrivals .looked .word").all_text_contents() == [looked]
+                assert page.locator(".arrivals .lit").all_text_contents() == [looked]
         assert "".join(written) == one(events, "interpreted")["text"]
         assert seen.errors == []
 

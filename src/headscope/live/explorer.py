@@ -59,7 +59,7 @@ T = TypeVar("T")
 Emit = Callable[[dict[str, Any]], None]
 #: Random draws whose log-probabilities the selected gate is placed among.
 DRAWS = 20
-#: Small results, and prompts with their hidden states, that are kept to be shown again.
+#: Small results, and prompts with their hidden states or drafts, that are kept to be shown again.
 KEPT, KEPT_READINGS = 256, 2
 #: Tokens of a draft that are shown behind what is written of it.
 AHEAD = 8

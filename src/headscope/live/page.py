@@ -225,7 +225,7 @@ def _arriving() -> Html:
             tag("dd", arrivals), class_="text"),
         _tokens("drafted", "As it arrives", "Translation, with the words read by then; behind it "
                 "the draft"),
-        legend(("last", "frontier"), ("looked", "most attention"), ("waits", "waits")),
+        legend(("last", "frontier"), ("lit", "most attention"), ("waits", "waits")),
         class_="arriving",
     )  # fmt: skip
 

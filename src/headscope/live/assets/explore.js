@@ -678,7 +678,7 @@ export function mount(root, transport, about) {
     setPlace(0);
   }
   function lookBack(drafted) {
-    all(".arrivals li").forEach((node, at) => node.classList.toggle("looked", at === drafted?.look));
+    all(".arrivals .word").forEach((node, at) => node.classList.toggle("lit", at === drafted?.look));
   }
   function play(on) {
     clearInterval(player);
