@@ -111,6 +111,28 @@ def prompt(body: dict[str, Any]) -> Event:
     }  # fmt: skip
 
 
+#: After each word what is drafted, how many tokens of it are written, and where the heads look.
+ARRIVING = [
+    (["Du"], 0, [0]), (["Du", " denkst", "."], 1, [0, 1, 1]), ([" denkst", ","], 0, [1, 2]),
+    ([" denkst", ", dass", " Daniel", " kam"], 2, [1, 1, 3, 3]),
+    ([" Daniel", " zerbrach"], 1, [3, 4]), ([" zerbrach"], 0, [4]), ([], 0, []),
+    ([" gemächlich", " ein", " Sofa", " zerbrach", "."], 5, [7, 5, 6, 4, 7]),
+]  # fmt: skip
+
+
+def interpreted(body: dict[str, Any]) -> Iterator[Event]:
+    """The translation of a source of eight words while it arrives."""
+    text = body["input"]["sentence"]
+    words = [[a + (text[a] == " "), b] for a, b in spans(text)]
+    yield {"event": "source", "text": text, "words": words}
+    for drafted, count, looks in ARRIVING:
+        yield {"event": "read", "tokens": drafted, "written": count, "looks": looks}
+    delays = [2, 4, 4, 5, 8, 8, 8, 8]
+    made = "Du denkst, dass Daniel gemächlich ein Sofa zerbrach."
+    yield {"event": "interpreted", "text": made, "delays": delays, "lag": 2.5}
+    yield {"event": "done", "seconds": 0.1}
+
+
 def answer(kind: str, body: dict[str, Any]) -> Iterator[Event]:
     """What a model would say."""
     if kind == "sentence":
@@ -126,6 +148,8 @@ def answer(kind: str, body: dict[str, Any]) -> Iterator[Event]:
         }
     elif kind == "save":
         yield {"event": "saved", "run": "runs/use-adapt-1"}
+    elif kind == "interpret":
+        yield from interpreted(body)
     elif kind == "run":
         yield from run(body)
 

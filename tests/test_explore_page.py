@@ -408,6 +408,174 @@ def test_spans_count_characters(browser: Any) -> None:
         assert seen.page.locator(".prompt .asked").all_inner_texts() == ["cat"]
 
 
+# ---- a source as it arrives ----------------------------------------------------------------------
+def arrival(seen: Visit) -> dict[str, Any]:
+    """What the page shows of a source that arrives."""
+    return dict(
+        seen.value(
+            """() => {
+              const every = (selector) => [...document.querySelectorAll(selector)];
+              const text = (selector) => every(selector).map((e) => e.textContent);
+              const shown = every(".arrivals .own").map((e) => (
+                getComputedStyle(e).visibility === "hidden" ? "" : e.textContent));
+              return {
+                read: text(".arrivals li:not(.coming) .word"), last: text(".arrivals .last .word"),
+                looked: text(".arrivals .lit"), own: shown,
+                written: every(".drafted .written").map((e) => [e.textContent, e.dataset.read]),
+                waits: text(".drafted .waits"), ahead: text(".drafted .ahead"),
+                why: document.querySelector(".why").textContent,
+              };
+            }"""
+        )
+    )
+
+
+def interpretations(served: Served) -> list[dict[str, Any]]:
+    return [body for kind, body in served.asked if kind == "interpret"]
+
+
+def test_a_source_arrives_word_by_word(browser: Any) -> None:
+    with explorer(browser) as (seen, served):
+        cell(seen, "5.1").click()
+        done(seen, 2)
+        cell(seen, "4.2").click()
+        done(seen, 3)
+        press(seen, "arrives", 4)
+        assert interpretations(served) == [
+            {"input": about()["examples"][0]["input"], "heads": "4.2,5.1", "policy": "alignatt",
+             "number": 2}
+        ]  # fmt: skip
+        assert not seen.page.locator(".lanes").is_visible()
+        assert arrival(seen)["read"] == [] and seen.page.locator(".word-back").is_disabled()
+        seen.page.locator(".word-on").focus()
+        for _ in range(4):
+            seen.page.keyboard.press("Enter")
+        shown = arrival(seen)
+        why = shown.pop("why")
+        assert shown == {
+            "read": ["You", "think", "that", "Daniel"],
+            "last": ["that", "Daniel"],
+            "looked": ["Daniel"],
+            "own": ["", "Du", "", "denkst, dass", "", "", "", ""],
+            "written": [["Du", "2"], [" denkst", ""], [", dass", "4"]],
+            "waits": [" Daniel"],
+            "ahead": [" kam"],
+        }
+        assert "“Daniel” (word 4)" in why
+        token = seen.page.locator(".drafted .tok").nth(1)
+        token.hover()
+        assert arrival(seen)["looked"] == ["think"]
+        assert "written at word 4" in token.get_attribute("aria-label")
+        # By keyboard: from token to token.
+        seen.page.locator(".drafted .tok").first.focus()
+        seen.page.keyboard.press("ArrowRight")
+        seen.page.keyboard.press("ArrowRight")
+        assert seen.value("document.activeElement.textContent") == ", dass"
+        seen.page.click(".word-back")
+        assert arrival(seen)["written"] == [["Du", "2"]]
+        for _ in range(5):
+            seen.page.click(".word-on")
+        whole = arrival(seen)
+        assert "".join(text for text, _ in whole["written"]).endswith("ein Sofa zerbrach.")
+        assert whole["waits"] == whole["ahead"] == whole["last"] == whole["looked"] == []
+        assert "2.5" in whole["why"] and seen.page.locator(".word-on").is_disabled()
+        press(seen, "arrives", 5)
+        assert seen.page.locator(".lanes").is_visible()
+        assert not seen.page.locator(".arrivals").is_visible()
+
+
+def test_a_played_source_goes_as_far_as_the_model(browser: Any) -> None:
+    """It waits for what is not yet drafted, goes on with it, and ends by itself."""
+    go_on = threading.Event()
+
+    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for at, event in enumerate(answer(kind, body)):
+            if kind == "interpret" and at == 4:
+                assert go_on.wait(60)
+            yield event
+
+    with explorer(browser, answers) as (seen, _):
+        seen.page.click(".arrives")
+        seen.page.wait_for_selector(".arrivals li:nth-child(8)")
+        seen.page.click(".play")
+        seen.page.wait_for_selector(".why:text('drafting')")
+        shown = arrival(seen)
+        assert shown["read"] == ["You", "think", "that"]
+        assert shown["written"] == [["Du", "2"]] and shown["waits"] == [" denkst"]
+        assert seen.page.locator(".play").inner_text() == "Pause"
+        go_on.set()
+        done(seen, 2)
+        seen.page.wait_for_selector(".play:text('Play')")
+        assert len(arrival(seen)["read"]) == 8
+        seen.page.click(".play")  # again, from the beginning
+        seen.page.click(".play")
+        assert 0 < len(arrival(seen)["read"]) < 8
+
+
+def test_frontier_policy_and_heads_are_asked_and_stand_in_the_address(browser: Any) -> None:
+    with explorer(browser) as (seen, served):
+        press(seen, "arrives", 2)
+        rank = about()["scores"][0]["rank"]
+        assert len(interpretations(served)[0]["heads"].split(",")) == sum(at <= 5 for at in rank)
+        for _ in range(3):
+            seen.page.click(".word-on")
+        seen.page.locator(".number").focus()
+        seen.page.keyboard.press("ArrowRight")
+        done(seen, 3)
+        assert interpretations(served)[-1]["number"] == 3
+        assert arrival(seen)["last"] == ["You", "think", "that"]
+        assert seen.page.get_by_label("Frontier: 3 last words").count() == 1
+        seen.page.keyboard.press("Home")
+        done(seen, 4)
+        assert interpretations(served)[-1]["number"] == 0
+        seen.choose(".policy", "wait-k")
+        done(seen, 5)
+        last = interpretations(served)[-1]
+        assert (last["policy"], last["number"]) == ("wait-k", 1)
+        assert arrival(seen)["last"] == [] and "k = 1" in arrival(seen)["why"]
+        address = seen.page.url
+        seen.page.goto("about:blank")
+        seen.page.goto(address)
+        done(seen, 1)
+        assert interpretations(served)[-1] == last
+        assert seen.page.locator(".arrivals").is_visible()
+        seen.page.locator(".example-input").nth(1).click()  # a prompt
+        done(seen, 2)
+        assert seen.page.locator(".lanes").is_visible() and served.asked[-1][0] != "interpret"
+        assert seen.page.locator(".arrives").is_disabled()
+        assert seen.page.locator(".of-arrival").inner_text().startswith("Only a sentence")
+
+
+def test_a_source_that_arrives_stays_text_and_errors_are_told(browser: Any) -> None:
+    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        if kind == "interpret" and body["number"] == 4:
+            yield {"status": 400, "error": HOSTILE}
+        if kind == "interpret":
+            words = [[0, 1], [2, 2 + len(HOSTILE)]]
+            yield {"event": "source", "text": f"😀 {HOSTILE}", "words": words}
+            yield {"event": "read", "tokens": [HOSTILE], "written": 1, "looks": [1]}
+            yield {"event": "read", "tokens": ["x" * 5_000], "written": 1, "looks": [0]}
+            yield {"event": "interpreted", "text": HOSTILE, "delays": [1], "lag": 1}
+            yield {"event": "done", "seconds": 0}
+        else:
+            yield from answer(kind, body)
+
+    for width in (1280, 390):
+        with explorer(browser, answers, width=width) as (seen, _):
+            press(seen, "arrives", 2)
+            seen.page.click(".word-on")
+            assert arrival(seen)["own"] == [HOSTILE, ""]
+            seen.page.click(".word-on")
+            assert arrival(seen)["read"] == ["😀", HOSTILE]
+            assert seen.value("document.documentElement.scrollWidth") == width
+            assert seen.page.locator("img").count() == 0 and seen.value("window.broken") is None
+            seen.page.locator(".number").fill("4")
+            done(seen, 3, "failed")
+            assert seen.page.get_by_role("alert").inner_text() == HOSTILE
+            assert arrival(seen)["read"] == [] and seen.page.locator(".play").is_disabled()
+            seen.errors.clear()  # the status of the refusal
+
+
 # ---- the address, and what is kept ---------------------------------------------------------------
 def test_the_address_holds_the_state(browser: Any) -> None:
     with explorer(browser) as (seen, served):
@@ -460,7 +628,10 @@ def test_links_commands_and_files(browser: Any) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_narrow_page_does_not_scroll_sideways(browser: Any, scheme: str) -> None:
     with explorer(browser, width=380, color_scheme=scheme) as (seen, _):
-        press(seen, "top", 2)
+        press(seen, "arrives", 2)
+        assert seen.value("document.documentElement.scrollWidth") == 380
+        press(seen, "arrives", 3)
+        press(seen, "top", 4)
         assert seen.value("document.documentElement.scrollWidth") == 380
         lanes = [seen.page.locator(f"[data-lane={name}]").bounding_box()
                  for name in ("original", "gated", "random")]  # fmt: skip
@@ -475,6 +646,7 @@ def test_a_model_without_scores_has_a_plain_map(browser: Any) -> None:
         seen.page.click(".go")
         done(seen, 1)
         assert served.runs()[-1]["scores"] is None
+        assert seen.page.locator(".arrives").count() == 0  # no direction: nothing to translate
         assert seen.page.locator(".cell.plain").count() == 80
         press(seen, "random", 2)
         assert len(served.runs()[-1]["gates"]) == 5

@@ -165,6 +165,35 @@ def test_what_makes_no_sense_gets_a_sentence(
     assert one(server.ask("run", **RUN), "lane", lane="gated")["text"]
 
 
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ({"input": {"sentence": " ", "pair": "en-de"}}, "empty"),
+        ({"input": {"sentence": "a" * 5_000, "pair": "en-de"}}, "context"),
+        ({"input": {"sentence": "a " * 101, "pair": "en-de"}}, "101 words"),
+        ({"input": {"sentence": "a", "pair": "xx-yy"}}, "direction"),
+        ({"input": {"prompt": "a"}}, "direction"),
+        ({}, "input"),
+        ({"heads": ""}, "no heads"),
+        ({"heads": ["4.3"]}, "heads is"),
+        ({"heads": "4.3,4.3"}, "twice"),
+        ({"heads": "9.9"}, "no head 9.9"),
+        ({"policy": "<b>"}, "there is no policy"),
+        ({"number": -1}, "from 0"),
+        ({"number": 1.5}, "whole number"),
+        ({"number": 0, "policy": "wait-k"}, "from 1"),
+        ({"gates": {}}, "unknown entry 'gates'"),
+    ],
+)
+def test_what_cannot_arrive_gets_a_sentence(
+    server: Served, body: dict[str, Any], words: str
+) -> None:
+    given = {"input": SENTENCE, "heads": "4.3,5.1", **body} if body else {}
+    status, said = server.refused("interpret", given)
+    assert status == 400 and words in said and len(said) < 300, said
+    assert one(server.ask("interpret", input=SENTENCE, heads="4.3"), "interpreted")["text"]
+
+
 def test_a_question_that_fails_leaves_the_model_as_it_was(pocket: LanguageModel) -> None:
     explorer = explorer_of(Explore(), pocket)
     hooks = [len(module._forward_pre_hooks) + len(module._forward_hooks)

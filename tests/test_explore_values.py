@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 
+from browser_helpers import chromium, visit
 from explore_process import Served, events_in, explored, one
 from headscope.evidence.controls import CONTROLS, sets_of
 from headscope.heads import HeadSet
@@ -142,6 +143,38 @@ def test_a_saved_question_is_a_run_that_commands_take(
     gate = Gate.from_pretrained(run / "gate")
     assert {str(h): gate[h] for h in gate.changed_heads()} == MIXED
     assert {str(head) for head in resolve_heads(run, None, pocket.geometry)} == set(MIXED)
+
+
+def test_a_page_of_a_real_model_plays_what_arrives(server: Served) -> None:
+    body = {"input": SENTENCE, "heads": "4.3,5.1", "policy": "alignatt", "number": 2}
+    events = server.ask("interpret", **body)
+    steps = [each for each in events if each["event"] == "read"]
+    with chromium() as browser, visit(browser, server.address) as seen:
+        page = seen.page
+        page.wait_for_selector(".explorer[data-state=done]")
+        page.fill(".own-text", SENTENCE["sentence"])
+        for head in ("4.3", "5.1"):
+            page.click(f'.cell[data-head="{head}"]')
+        page.click(".go")
+        page.click(".arrives")
+        page.wait_for_selector(".arrivals li")
+        page.click(".play")
+        page.wait_for_selector(".arrivals li:nth-child(3):not(.coming)")
+        page.wait_for_selector(".word-on:disabled")
+        page.click(".rewind")
+        for read in range(1, len(steps) + 1):
+            page.click(".word-on")
+            assert page.locator(".arrivals li:not(.coming)").count() == read
+            written = [text for each in steps[:read] for text in each["tokens"][: each["written"]]]
+            step = steps[read - 1]
+            shown = [*written, *step["tokens"][step["written"] :]]
+            assert page.locator(".drafted .tok").all_text_contents() == shown
+            assert page.locator(".drafted .written").all_text_contents() == written
+            if read < len(steps) and step["written"] < len(step["tokens"]):
+                looked = SENTENCE["sentence"].split()[step["looks"][step["written"]]]
+                assert page.locator(".arrivals .lit").all_text_contents() == [looked]
+        assert "".join(written) == one(events, "interpreted")["text"]
+        assert seen.errors == []
 
 
 @pytest.mark.parametrize("gates", [GATES, MIXED])

@@ -116,6 +116,13 @@ def test_questions_without_a_computation_and_errors(kernel: Kernel) -> None:
     assert "nothing called" in one(answers[13], "error")["error"]
 
 
+def test_a_source_arrives_in_a_notebook(kernel: Kernel) -> None:
+    kernel.send(id=31, kind="interpret", body={**RUN, "heads": "4.3"})
+    answers = kernel.answers(31)[31]
+    assert [each["event"] for each in answers].count("read") == 5
+    assert one(answers, "interpreted")["text"]
+
+
 def test_a_cancelled_question_ends(kernel: Kernel) -> None:
     kernel.send(id=21, kind="run", body={**RUN, "gates": {"0.0": -1}, "new_tokens": 512})
     kernel.send(id=21, kind="cancel")

@@ -7,7 +7,7 @@ import io
 import json
 import random
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -25,6 +25,10 @@ from headscope.data.words import running_words
 from headscope.errors import InputError
 from headscope.evidence.rows import SELECTED
 from headscope.heads import Head, HeadSet
+from headscope.live.command import Explore, explorer_of
+from headscope.live.explorer import KEPT_READINGS, Explorer
+from headscope.live.inputs import pieces
+from headscope.live.writing import Stopped
 from headscope.lm import LanguageModel
 from headscope.lm.attention.maps import attention_to_words
 from headscope.measure.latency import (
@@ -411,6 +415,84 @@ def test_python_is_told_where_text_as_it_comes_goes(loaded: None) -> None:
 
     with pytest.raises(InputError, match="interpret"):
         headscope.use.simultaneous("pocket", heads="3.1", pair="en-de", stream=True)
+
+
+# ---- in the explorer ---------------------------------------------------------------------------
+def arrived(explorer: Explorer, **body: Any) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """What the explorer tells after each word of the source, and in the end."""
+    events: list[dict[str, Any]] = []
+    explorer.compute("interpret", body, events.append, lambda: False)
+    source, *steps, made, done = events
+    assert [each["event"] for each in (source, made, done)] == ["source", "interpreted", "done"]
+    spans = [source["text"][start:end] for start, end in source["words"]]
+    assert spans == [word.text for word in running_words(body["input"]["sentence"])]
+    return steps, made
+
+
+@pytest.mark.parametrize("pair", ["en-de", "de-ru", "ru-es"])
+def test_the_explorer_writes_what_interpret_writes(pocket: LanguageModel, pair: str) -> None:
+    """Token by token, each at the same word; and shows why the next one waits."""
+    pairs, explorer = sample_pairs(pair, "test", 1, 0), explorer_of(Explore(), pocket)
+    rules = (("alignatt", 0), ("alignatt", 1), ("alignatt", 2), ("alignatt", 9_999), ("wait-k", 2))
+    for source in (pairs.pairs[0].source, " Ein Kind  <b>schläft</b>. "):
+        drafts = Drafts(pocket, pairs, [heads_of(pocket)])
+        beginnings = beginnings_of(source.rstrip())
+        for policy, number in rules:
+            rule = {"alignatt": align_att, "wait-k": wait_k}[policy](number)
+            tokens, reads = zip(*written(drafts, beginnings, rule), strict=True)
+            ids = drafts.made(tokens).output_ids
+            question = {"input": {"sentence": source, "pair": pair}, "heads": ",".join(HEADS)}
+            steps, made = arrived(explorer, **question, policy=policy, number=number)
+            shown = [
+                (text, read)
+                for read, each in enumerate(steps, 1)
+                for text in each["tokens"][: each["written"]]
+            ]
+            assert shown == list(zip(pieces(pocket, ids, True), reads, strict=False))
+            assert (made["text"], made["delays"]) == interpreted(drafts, source.rstrip(), rule)
+            assert "".join(text for text, _ in shown) == made["text"]
+            if (policy, number) == ("alignatt", 1):
+                streamed = interpret(pocket, pairs, heads_of(pocket), [source], number)
+                assert "".join(streamed) == made["text"] + "\n"
+            before = 0
+            for read, each in enumerate(steps, 1):
+                count, looks = each["written"], each["looks"]
+                every = drafts.after(beginnings[read - 1], ids[:before])
+                draft = [drafted for drafted in every if not drafted.ends]
+                assert looks == [drafted.focus[0] for drafted in draft][: len(each["tokens"])]
+                before += count
+                if policy == "alignatt" and read < len(steps):
+                    # What is written looks back, the next one does not; else the draft ends there.
+                    assert all(look < read - number for look in looks[:count])
+                    assert all(look >= read - number for look in looks[count : count + 1])
+                    assert count < len(looks) or len(draft) == count
+
+
+def test_the_explorer_writes_what_the_command_streams(
+    loaded: None, command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch,
+    pocket: LanguageModel,
+) -> None:  # fmt: skip
+    source = sentences().pairs[1].source
+    said = streamed(command, monkeypatch, source.encode(), "--pair", "en-de")
+    question = {"input": {"sentence": source, "pair": "en-de"}, "heads": ",".join(HEADS)}
+    _, made = arrived(explorer_of(Explore(), pocket), **question, number=1)
+    assert said.out == made["text"] + "\n"
+
+
+def test_an_answer_that_was_ended_changes_none_that_follows(pocket: LanguageModel) -> None:
+    """The keys and values of a pass that did not come to its end are not used."""
+    source = sentences().pairs[1].source
+    question = {"input": {"sentence": source, "pair": "en-de"}, "heads": ",".join(HEADS)}
+    wanted = arrived(explorer_of(Explore(), pocket), **question)
+    explorer = explorer_of(Explore(), pocket)
+    for most in (2, 9, 50, 300):
+        stop = partial(next, iter([False] * most), True)
+        with pytest.raises(Stopped):
+            explorer.compute("interpret", question, lambda _: None, stop)
+    assert arrived(explorer, **question) == wanted
+    for number in range(2 * KEPT_READINGS):  # of few sentences what is drafted is kept
+        arrived(explorer, **{**question, "input": {"sentence": f"A {number}", "pair": "en-de"}})
+    assert len(explorer._drafts) == KEPT_READINGS
 
 
 # ---- runs --------------------------------------------------------------------------------------

@@ -39,6 +39,11 @@ def main() -> None:
         token.hover()
         page.wait_for_timeout(300)
         page.screenshot(path=IMAGES / "explore-head.png")
+        pressed(page, "As it arrives")
+        for _ in range(6):
+            page.get_by_role("button", name="Next word").click()
+        page.mouse.move(0, 0)
+        page.locator(".outputs").screenshot(path=IMAGES / "explore-arrives.png")
         browser.close()
 
 

@@ -8,27 +8,30 @@ import random
 import shlex
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice, tee
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscope.data.languages import language_name, parse_direction
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Prompt, Template, translation_prompts
-from headscope.data.words import plain_words
+from headscope.data.words import plain_words, running_words
 from headscope.errors import InputError
 from headscope.evidence.controls import CONTROLS, sets_of
 from headscope.evidence.rows import Basis
 from headscope.heads import Gate, Head, HeadSet
 from headscope.live.inputs import (
     GATE_BOUNDS,
+    Arriving,
     Asked,
     Growing,
     Prepared,
     Wanted,
     pieces,
     prepare,
+    read_arriving,
     read_asked,
 )
 from headscope.live.reading import Looks, Reading, looks
@@ -38,10 +41,13 @@ from headscope.lm.generation.pool import can_pool
 from headscope.lm.prefix import can_share
 from headscope.lm.prompting import chat_writer
 from headscope.measure.identify import identify, same_language
+from headscope.measure.latency import average_lagging
 from headscope.measure.metrics import sentence_chrf
 from headscope.results.translation import best_sentences
 from headscope.runs import whole
 from headscope.shown.words import arrow
+from headscope.use.interpreting import Drafted, Drafts, beginnings_of, interpreted
+from headscope.use.interpreting import written as arriving
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -53,8 +59,12 @@ T = TypeVar("T")
 Emit = Callable[[dict[str, Any]], None]
 #: Random draws whose log-probabilities the selected gate is placed among.
 DRAWS = 20
-#: Small results, and prompts with their hidden states, that are kept to be shown again.
+#: Small results, and prompts with their hidden states or drafts, that are kept to be shown again.
 KEPT, KEPT_READINGS = 256, 2
+#: Tokens of a draft that are shown behind what is written of it.
+AHEAD = 8
+#: What needs the model; all else is looked up.
+COMPUTED = ("run", "save", "interpret")
 #: Sentences of a run that are shown of a head.
 BEST = 10
 #: New tokens of an output where the page does not say.
@@ -112,6 +122,7 @@ class Explorer:
         self._check: Callable[[], object] = bool
         self._kept: OrderedDict[Hashable, Any] = OrderedDict()
         self._readings: OrderedDict[Hashable, Reading | None] = OrderedDict()
+        self._drafts: OrderedDict[Hashable, Drafts] = OrderedDict()
 
     def warm(self, stop: Stop = bool) -> None:
         """Find out beforehand what the first answer would have to wait for; `Stopped` once
@@ -222,14 +233,18 @@ class Explorer:
         answer is no longer wanted. Either way the model is as it was.
         """
         began = time.monotonic()
-        asked = read_asked(body, self.lm.geometry)
-        if kind not in ("run", "save"):
+        if kind not in COMPUTED:
             raise InputError(f"there is nothing called {kind!r} to ask")
+        read = read_arriving if kind == "interpret" else read_asked
+        asked = read(body, self.lm.geometry)
         with stoppable(self.lm, stop) as self._check:
-            if kind == "save":
+            if isinstance(asked, Arriving):
+                self._interpret(asked, emit)
+            elif kind == "save":
                 emit({"event": "saved", "run": self._saved(asked)})
                 return
-            self._run(asked, emit)
+            else:
+                self._run(asked, emit)
         emit({"event": "done", "seconds": time.monotonic() - began})
 
     def _saved(self, asked: Asked) -> str:
@@ -337,6 +352,42 @@ class Explorer:
                 }
             )
 
+    def _interpret(self, asked: Arriving, emit: Emit) -> None:
+        """A translation while its source arrives: after each word what is drafted, how much of it
+        is written, and the word of the source with most of the heads' attention."""
+        wanted, source = asked.wanted, asked.wanted.text.rstrip()
+        prepared, beginnings = self._prepared(wanted), beginnings_of(source)
+        key = wanted.pair, source, asked.heads.heads
+        drafts = self._drafts.get(key) or Drafts(
+            self.lm, self._pairs(wanted), [asked.heads], self._template, self._chat is not None
+        )
+        self._keep(self._drafts, KEPT_READINGS, key, drafts)
+        words = [[word.start, word.end] for word in running_words(source)]
+        emit({"event": "source", "text": source, "words": words})
+
+        def told(read: int, before: Sequence[int], draft: Iterator[Drafted]) -> list[int]:
+            whole = read == len(beginnings)  # then all of it is written, its end too
+            own, shown = tee(drafts.after(source, before) if whole else draft)
+            tokens = [] if whole else asked.policy(read, before, own)
+            drafted = list(islice(shown, None if whole else len(tokens) + AHEAD))
+            ids = drafts.made([*before, *(each.token for each in drafted)]).output_ids
+            added = pieces(self.lm, ids, prepared.one_line, len(before))
+            emit(
+                {
+                    "event": "read",
+                    "tokens": added,
+                    "written": len(added) if whole else len(tokens),
+                    "looks": [each.focus[0] for each in drafted[: len(added)]],
+                }
+            )
+            return tokens
+
+        for _ in arriving(drafts, beginnings, told):
+            self._check()
+        made = interpreted(drafts, source, asked.policy)
+        lag = average_lagging(made.delays, len(words))
+        emit({"event": "interpreted", "text": made.text, "delays": made.delays, "lag": lag})
+
     # ---- parts, each kept to be shown again ---------------------------------------------------
     def _prepared(self, wanted: Wanted) -> Prepared:
         return self._once(
@@ -347,14 +398,17 @@ class Explorer:
         """The prompt that holds a sentence; without `chat` as it is before the chat template."""
         if wanted.pair is None:
             return None
-        if wanted.pair not in self._directions.names:
-            raise InputError(f"there is no direction {wanted.pair[:20]!r} here")
-        read, direction = self._directions.read, parse_direction(wanted.pair)
-        none = PairFile((), direction.source, direction.target, "", "")
-        pairs = none if read is None else read(wanted.pair)
-        sentence = replace(pairs, pairs=(SentencePair("1", wanted.text, ""),))
+        sentence = replace(self._pairs(wanted), pairs=(SentencePair("1", wanted.text, ""),))
         writer, bos = self._chat if chat else None, self.lm.tokenizer.bos_token or ""
         return translation_prompts(sentence, self._template, writer, bos)[0]
+
+    def _pairs(self, wanted: Wanted) -> PairFile:
+        """The languages of a sentence's direction, with the data's examples."""
+        if wanted.pair is None or wanted.pair not in self._directions.names:
+            raise InputError(f"there is no direction {str(wanted.pair)[:20]!r} here")
+        read, direction = self._directions.read, parse_direction(wanted.pair)
+        none = PairFile((), direction.source, direction.target, "", "")
+        return none if read is None else read(wanted.pair)
 
     def _typed(self, wanted: Wanted) -> tuple[str, bool]:
         """What `use adapt` is given to read the same, and whether through the chat template."""

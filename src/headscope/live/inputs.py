@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from headscope.data.rows import clean_text
-from headscope.data.words import Word, split_words
+from headscope.data.words import Word, running_words, split_words
 from headscope.errors import InputError
 from headscope.evidence.controls import control_named
-from headscope.heads import Gate, Geometry, Head
+from headscope.heads import Gate, Geometry, Head, HeadSet
 from headscope.lm.prompting import encode_answer, encode_answers, wrap_prompts
 from headscope.lm.tokens import agreement
+from headscope.use.interpreting import Policy, align_att, wait_k
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Prompt
@@ -24,6 +25,13 @@ if TYPE_CHECKING:
 LONGEST, MOST_TOKENS, MOST_DRAWS = 400_000, 512, 1_000
 #: What heads may be multiplied by.
 GATE_BOUNDS = (-1.0, 5.0)
+#: Words of a source that arrives one by one, at most.
+MOST_WORDS = 100
+#: What decides when a translation waits for more of its source, and the least number of each.
+POLICIES: Mapping[str, tuple[Callable[[int], Policy], int]] = {
+    "alignatt": (align_att, 0),
+    "wait-k": (wait_k, 1),
+}
 
 _REQUIRED: Any = object()
 
@@ -73,6 +81,20 @@ class Asked:
     new_tokens: int = 64
 
 
+@dataclass(frozen=True)
+class Arriving:
+    """A question of the page: the translation of a sentence whose words arrive one by one.
+
+    Attributes:
+        heads: those whose attention is looked at.
+        policy: decides when to wait, of `POLICIES` with a number.
+    """
+
+    wanted: Wanted
+    heads: HeadSet
+    policy: Policy
+
+
 def read_asked(body: Any, geometry: Geometry) -> Asked:
     """A question from a JSON object; `InputError` for whatever is missing, unknown or too large."""
     known = {"input", "gates", "draw", "control", "pinned", "new_tokens", "scores"}
@@ -86,6 +108,24 @@ def read_asked(body: Any, geometry: Geometry) -> Asked:
         None if pinned is None else geometry.check(Head.parse(pinned)),
         _whole(fields, "new_tokens", 64, 1, MOST_TOKENS),
     )
+
+
+def read_arriving(body: Any, geometry: Geometry) -> Arriving:
+    """A question from a JSON object; `InputError` for whatever is missing, unknown or too large."""
+    fields = _object(body, "the question", {"input", "heads", "policy", "number"})
+    wanted, heads = read_wanted(fields.get("input")), _of(fields, "heads", str, "")
+    name = _of(fields, "policy", str, "alignatt")
+    if wanted.pair is None:
+        raise InputError("a prompt as it is has no source; give a sentence with a direction")
+    if (words := len(running_words(wanted.text))) > MOST_WORDS:
+        raise InputError(f"the sentence has {words} words; at most {MOST_WORDS} can arrive here")
+    if not heads:
+        raise InputError("there are no heads to look at; select some on the map")
+    if name not in POLICIES:
+        raise InputError(f"there is no policy {name[:20]!r}; there are {', '.join(POLICIES)}")
+    policy, least = POLICIES[name]
+    number = policy(_whole(fields, "number", 2, least, LONGEST))
+    return Arriving(wanted, HeadSet.parse(heads, geometry), number)
 
 
 def read_wanted(value: Any) -> Wanted:
@@ -275,14 +315,14 @@ class Growing:
         return added
 
 
-def pieces(lm: LanguageModel, ids: Sequence[int], one_line: bool) -> list[str]:
-    """What each token of an output adds to its `output_text`; together they are that text.
+def pieces(lm: LanguageModel, ids: Sequence[int], one_line: bool, start: int = 0) -> list[str]:
+    """What each token of an output, from one on, adds to its `output_text`; all together are it.
 
     A token that takes back what was there before, as the first byte of a character may, adds
     nothing.
     """
-    grown = [output_text(lm, ids[:count], one_line) for count in range(1, len(ids) + 1)]
-    added, settled = [], 0
+    before, *grown = (output_text(lm, ids[:end], one_line) for end in range(start, len(ids) + 1))
+    added, settled = [], agreement(before, grown[-1]) if grown else 0
     for text in grown:
         end = max(settled, agreement(text, grown[-1]))
         added.append(grown[-1][settled:end])

@@ -101,7 +101,7 @@ def skeleton(about: Mapping[str, Any]) -> Html:
             "and with random heads.", class_="lead"),
         class_="masthead",
     )  # fmt: skip
-    parts = _input(about), _heads(about), _outputs(), _pinned()
+    parts = _input(about), _heads(about), _outputs(about), _pinned()
     return join(
         masthead,
         tag("div", parts, class_="bench"),
@@ -181,7 +181,7 @@ def _heads(about: Mapping[str, Any]) -> Html:
     )  # fmt: skip
 
 
-def _outputs() -> Html:
+def _outputs(about: Mapping[str, Any]) -> Html:
     prompt = tag("dd", class_="prompt", dir="auto", tabindex=0)
     bars = [
         tag("div", tag("dt", words),
@@ -191,6 +191,10 @@ def _outputs() -> Html:
     return _part(
         "outputs", "Outputs",
         tag("p", class_="badge failure", role="alert", hidden=True),
+        _row(None, _button("arrives", "As it arrives", aria_pressed="false"),
+             tag("span", class_="note of-arrival"))
+        if about["pairs"] else None,
+        _arriving(),
         tag("div",
             tag("dl", tag("dt", "Prompt"), prompt, class_="text"),
             tag("div", class_="reading"),
@@ -202,6 +206,27 @@ def _outputs() -> Html:
         _row("Keep", [_button(name, words) for name, words in KEPT.items()]),
         tag("div", tag("p", role="status", class_="note"), tag("pre", tabindex=0, dir="ltr"),
             class_="kept", hidden=True),
+    )  # fmt: skip
+
+
+def _arriving() -> Html:
+    """A source whose words arrive one by one; it is shown in place of the lanes."""
+    policies = {"alignatt": "AlignAtt: where the heads look", "wait-k": "wait-k: so many words"}
+    slider = tag("input", type="range", class_="number", min=0, max=8, value=2)
+    arrivals = tag("ol", class_="arrivals", dir="auto")
+    return tag(
+        "div",
+        _row(None, _choice("Policy", "policy", policies),
+             tag("label", tag("span", class_="number-of"), slider, class_="control")),
+        _row("Source", _button("play", "Play"), _button("word-on", "Next word"),
+             _button("word-back", "Back"), _button("rewind", "Start over")),
+        tag("p", class_="why", role="status"),
+        tag("dl", tag("dt", "Source, and what is written at each word"),
+            tag("dd", arrivals), class_="text"),
+        _tokens("drafted", "As it arrives", "Translation, with the words read by then; behind it "
+                "the draft"),
+        legend(("last", "frontier"), ("lit", "most attention"), ("waits", "waits")),
+        class_="arriving",
     )  # fmt: skip
 
 

@@ -54,7 +54,10 @@ HEADERS = {
 }
 #: The types of what a browser loads beside the page.
 TYPES = {".css": "text/css", ".js": "text/javascript"}
-ONWARD = '<!DOCTYPE html><meta http-equiv="refresh" content="0;url=/"><title>headscope</title>'
+ONWARD = (
+    '<!DOCTYPE html><meta http-equiv="refresh" content="0;url=/"><link rel="icon" href="data:,">'
+    "<title>headscope</title>"
+)
 #: Answered without a computation, also while one runs.
 LOOKED_UP = ("about", "sentence", "best", "copy")
 

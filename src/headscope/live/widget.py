@@ -12,6 +12,7 @@ import traitlets
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadScores, HeadSet
 from headscope.live.command import Explore, explorer_of
+from headscope.live.explorer import COMPUTED
 from headscope.live.page import assets, skeleton, static, widget_css
 from headscope.live.scores import of_value
 from headscope.live.worker import END, Job, Worker
@@ -59,7 +60,7 @@ class ExplorerWidget(anywidget.AnyWidget):
             self.send({"id": number, **plain(event)})
 
         job = Job(str(kind), body, emit)
-        if kind in ("run", "save"):
+        if kind in COMPUTED:
             self._jobs[number] = job
             self._worker.submit(job)
             return

@@ -5,8 +5,9 @@
 const NAMES = { original: "Original", gated: "Selected", random: "Random" }, OTHERS = ["gated", "random"];
 const COLOURS = { original: "base", gated: "top", random: "random" };
 const NONE = "\u2013", RAMP = 16, CELL = 0.93, KEPT = 100, LONGEST = 512;
-// A gate is written in cells of so many pixels; steps within so many ms are one of the browser's history.
-const NUMBERED = 20, PAUSE = 500;
+// A gate is written in cells of so many pixels; steps within so many ms are one of the browser's history;
+// a word of the source arrives every so many ms.
+const NUMBERED = 20, PAUSE = 500, ARRIVAL = 700;
 
 // ---- numbers and elements ---------------------------------------------------------------------
 const known = (value) => value !== null && value !== undefined;
@@ -160,9 +161,11 @@ export function mount(root, transport, about) {
 
   const heads = about.counts.flatMap((size, layer) => Array.from({ length: size }, (_, head) => [layer, head]));
   const names = heads.map((head) => head.join(".")), places = new Map(names.map((name, at) => [name, at]));
-  const state = { input: null, gates: [], current: 0, pinned: null, draw: 0, control: "random", seen: 1 };
+  const state = { input: null, gates: [], current: 0, pinned: null, draw: 0, control: "random", seen: 1, arrives: false };
   // What the engine has said of this input and these gates.
-  const view = { prompt: null, lanes: {}, shift: {}, attention: {}, alone: null, control: [] };
+  const view = {
+    prompt: null, lanes: {}, shift: {}, attention: {}, alone: null, control: [], source: null, steps: [], lag: null, drafted: [],
+  };
   let past = [], future = [];
   let runs = 0, asked = null, frame = 0, unwritten = false, written = 0, dragging = false;
   all("[data-style]").forEach((node) => { node.style.cssText = node.dataset.style; });
@@ -409,6 +412,7 @@ export function mount(root, transport, about) {
     find(".own-text").value = input.sentence ?? input.prompt ?? "";
     find(".own-reference").value = input.reference ?? "";
     find(".kind").value = input.pair ?? (input.chat ? "chat" : "prompt");
+    endArrival();
     ask(write);
   }
   function askOwn() {
@@ -448,6 +452,7 @@ export function mount(root, transport, about) {
     frame = frame || requestAnimationFrame(run);
   }
   function run() {
+    showMode();
     if (unwritten) writeAddress();
     frame = 0;
     unwritten = false;
@@ -458,7 +463,8 @@ export function mount(root, transport, about) {
     Object.assign(view, { shift: {}, attention: {}, alone: null });
     look(null);
     all(".tokens, .place, .lane .facts").forEach((node) => node.classList.add("stale"));
-    asked = transport.ask("run", body(), (event) => { if (own === runs) events[event.event]?.(event); });
+    const question = arrives() ? ["interpret", arrival()] : ["run", body()];
+    asked = transport.ask(...question, (event) => { if (own === runs) events[event.event]?.(event); });
   }
   const events = {
     prompt: showPrompt, token: showToken, lane: showLane, shift: showShift, place: showPlace,
@@ -471,9 +477,19 @@ export function mount(root, transport, about) {
       view.attention[event.lane] = event;
       look(looked);
     },
+    source: (event) => {
+      Object.assign(view, { source: event, steps: [] });
+      setPlace(place);
+    },
+    read: (event) => setPlace(view.steps.push(event) && place),
+    interpreted: ({ lag }) => {
+      view.lag = lag;
+      setPlace(place);
+    },
     done: () => { root.dataset.state = "done"; },
     error: ({ error }) => {
       fail(error);
+      endArrival();
       root.dataset.state = "failed";
     },
     displaced: () => events.error({ error: "Another window took over. Change a gate or press Run to go on here." }),
@@ -600,6 +616,99 @@ export function mount(root, transport, about) {
     box.classList.remove("stale");
   }
 
+  // ---- a source as it arrives ---------------------------------------------------------------------
+  let place = 0, player = 0;
+  const arrives = () => state.arrives && Boolean(state.input?.pair);
+  const deciding = () => (changed().length ? changed() : best().map((at) => names[at]));
+  const arrival = () => ({
+    input: state.input, heads: deciding().join(","), policy: find(".policy").value, number: find(".number").valueAsNumber,
+  });
+  function showMode() {
+    const button = find(".arrives"), align = find(".policy").value === "alignatt";
+    root.dataset.view = arrives() ? "arriving" : "whole";
+    find(".number").min = align ? 0 : 1;
+    const { number } = arrival();
+    find(".number-of").textContent = align ? `Frontier: ${count(number, "last word")}` : `k: ${count(number, "word")}`;
+    if (!button) return;
+    button.disabled = !state.input?.pair;
+    button.setAttribute("aria-pressed", arrives());
+    const whose = changed().length ? "selected on the map" : "highest of the run that colours the map";
+    find(".of-arrival").textContent = button.disabled ? "Only a sentence with a direction can arrive word by word; this is a prompt."
+      : arrives() ? `Heads looked at: ${few(deciding()) || NONE} (${whose}); the model is as it is, without gates.`
+        : "The source word by word, and what the model may write of its translation by then.";
+  }
+  // Show what is known when so many words are read.
+  function setPlace(words) {
+    const { source, steps, lag } = view, total = source?.words.length ?? 0, { policy, number } = arrival();
+    place = clamp(words, [0, total]);
+    if (place === total) play(false);
+    const read = Math.min(place, steps.length), word = (at) => `${quoted(slice(source.text, source.words[at]))} (word ${at + 1})`;
+    view.drafted = steps.slice(0, read).flatMap(({ tokens, looks, written }, step) => tokens.map((text, at) => (
+      { text, look: looks[at], read: at < written && step + 1, kind: at < written ? "written" : at > written ? "ahead" : "waits" }
+    )).filter((token) => token.read || step === read - 1));
+    const list = find(".drafted .tokens"), waits = view.drafted.find(({ kind }) => kind === "waits");
+    list.classList.remove("stale");
+    setTokens(list, view.drafted.map(({ text }) => text));
+    view.drafted.forEach((token, at) => {
+      const when = { written: `written at word ${token.read}`, waits: "waits", ahead: "draft" }[token.kind];
+      setToken(list, at, token.text, token.kind, `${when}; most attention on ${word(token.look)}`);
+      list.children[at].dataset.read = token.read && token.read !== view.drafted[at + 1]?.read ? token.read : "";
+    });
+    find(".arrivals").replaceChildren(...(source?.words ?? []).map((span, at) => {
+      const last = policy === "alignatt" && read < total && at >= read - number ? "last" : "";
+      // What is written later has its room from the beginning, so that no word moves.
+      const own = steps[at]?.tokens.slice(0, steps[at].written).join("").trim() ?? "";
+      return make("li", { class: at < read ? last : "coming" }, make("small", {}, at + 1),
+        make("span", { class: "word" }, slice(source.text, span)), make("span", { class: "own", dir: "auto" }, own));
+    }));
+    lookBack(waits);
+    const why = !total ? "" : !place ? "Nothing is read yet: press Play or Next word."
+      : read < place ? "The model is drafting."
+      : read === total ? `All is read, so the rest is written.${known(lag) ? ` Average lag: ${fixed(lag, 1)} words (AL).` : ""}`
+      : policy !== "alignatt" ? `${count(read, "word")} read: k = ${number} allows ${count(Math.max(0, read - number + 1), "word")}.`
+      : !waits ? "Waits: the draft ends here, and the source may not."
+      : `Waits: at ${quoted(waits.text)} the heads look most at ${word(waits.look)}, one of the last ${number} read.`;
+    if (find(".why").textContent !== why) find(".why").textContent = why;
+    find(".play").disabled = !total;
+    find(".word-on").disabled = place === total;
+    find(".word-back").disabled = find(".rewind").disabled = !place;
+  }
+  function endArrival() {
+    Object.assign(view, { source: null, steps: [], lag: null });
+    setPlace(0);
+  }
+  function lookBack(drafted) {
+    all(".arrivals .word").forEach((node, at) => node.classList.toggle("lit", at === drafted?.look));
+  }
+  function play(on) {
+    clearInterval(player);
+    player = on ? setInterval(() => view.steps.length >= place && setPlace(place + 1), ARRIVAL) : 0;
+    find(".play").textContent = on ? "Pause" : "Play";
+  }
+  press({
+    arrives: () => {
+      state.arrives = !state.arrives;
+      endArrival();
+      ask();
+    },
+    play: () => {
+      if (!player) setPlace(place < view.source.words.length ? place + 1 : 1);
+      play(!player);
+    },
+    "word-on": () => setPlace(place + 1), "word-back": () => setPlace(place - 1), rewind: () => setPlace(0),
+  });
+  on(find(".arriving"), "change", () => ask());
+  on(find(".number"), "input", showMode);
+  on(find(".drafted"), "pointerover focusin", (event) => {
+    const token = tokenAt(event);
+    if (token) lookBack(view.drafted[Array.from(token.parentNode.children).indexOf(token)]);
+    tip(token, token?.getAttribute("aria-label"));
+  });
+  on(find(".drafted"), "pointerleave focusout", () => {
+    lookBack(view.drafted.find(({ kind }) => kind === "waits"));
+    tip(null);
+  });
+
   // ---- where the pinned head looks --------------------------------------------------------------
   const arcs = find(".arcs"), reading = find(".reading");
   let looked = null;
@@ -655,7 +764,7 @@ export function mount(root, transport, about) {
   on(find(".lanes"), "pointerover focusin", (event) => pointTo(tokenAt(event)));
   on(find(".lanes"), "pointerleave focusout", () => pointTo(null));
   on(find(".lanes"), "click", (event) => tokenAt(event)?.focus());
-  on(find(".lanes"), "keydown", (event) => {
+  on(find(".outputs"), "keydown", (event) => {
     const token = tokenAt(event), forward = token && getComputedStyle(token.parentNode).direction === "rtl" ? -1 : 1;
     const step = { ArrowRight: forward, ArrowLeft: -forward, ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (event.key === "Escape") pointTo(null);
@@ -722,6 +831,7 @@ export function mount(root, transport, about) {
     parts.set("pin", pinnedName() ?? "");
     const draws = seen > 1 ? { draw, control, seen } : {};
     Object.entries(draws).forEach(([name, value]) => parts.set(name, value));
+    if (state.arrives) parts.set("arrives", `${find(".policy").value} ${find(".number").value}`);
     return `#${parts}`;
   }
   function writeAddress() {
@@ -735,6 +845,8 @@ export function mount(root, transport, about) {
     const first = about.pinned ?? names[about.scores[0]?.rank.indexOf(1)];
     const number = (name) => Math.max(0, Math.round(Number(given.get(name))) || 0);
     fail("");
+    state.arrives = given.has("arrives");
+    if (state.arrives) [find(".policy").value, find(".number").value] = given.get("arrives").split(" ");
     state.gates = readGates(given.get("gates") ?? "", heads, about.gate);
     state.pinned = places.get(given.has("pin") ? given.get("pin") : first) ?? null;
     Object.assign(state, { draw: number("draw"), control: given.get("control") || "random", seen: number("seen") || 1 });
@@ -805,6 +917,7 @@ export function mount(root, transport, about) {
     close() {
       closing.abort();
       cancelAnimationFrame(frame);
+      clearInterval(player);
       [asked, askedBest].forEach((each) => each?.cancel());
     },
   };
