@@ -45,7 +45,7 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import count, enumeration, fixed, sentence_of
-from headscope.studies.baseline import check_tasks, check_translations
+from headscope.studies.baseline import Works, check_tasks, check_translations
 from headscope.studies.leakage import check_leakage, check_task_leakage
 from headscope.studies.models import resolved_chat, run_with_model
 from headscope.studies.pairs import pair_inputs
@@ -243,7 +243,7 @@ class Examples(NamedTuple):
 
     def check(
         self, lm: LanguageModel, removal: Removal, run: Run, progress: Progress | None
-    ) -> dict[str, Any]:
+    ) -> Works:
         """Whether the original model does the task, as `Checked` has it."""
         rules, shots, seed = self.config.baseline, self.config.pairs.shots, removal.seed
         if self.tasks:
