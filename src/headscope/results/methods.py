@@ -146,7 +146,7 @@ class MethodRun:
     gradient_tokens: float | None = entry(absent=True)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Judgement(Estimate):
     """What a judge says of the ranking of a method, with its 95 % interval over examples.
 
@@ -155,8 +155,8 @@ class Judgement(Estimate):
     `difference` is from the mean of random rankings, `p_draws` from the rank among them.
     """
 
-    method: str
-    judge: str
+    method: str = ""
+    judge: str = ""
     difference: Estimate | None = None
     p_draws: float | None = None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from headscope.ablations import KINDS, AblateName
 from headscope.errors import InputError
 from headscope.estimates import Draws, Estimate, Floats
 from headscope.evidence.blocks import LEVEL, draws_remedy, draws_words
-from headscope.evidence.rows import SELECTED, Condition, Evidence
+from headscope.evidence.rows import Condition, Evidence
 from headscope.find.regression import random_gates
 from headscope.heads import Head, count_of, named_scores
 from headscope.measure.intervals import resampled_scores
@@ -27,7 +26,7 @@ from headscope.measure.statistics import counted_mean, p_draws
 from headscope.progress import Progress
 from headscope.results.methods import Judgement, JudgesResult
 from headscope.runs import Run
-from headscope.shown.blocks import Cell, Forest, Gap, Section, Shown, Table, grid, p_cell
+from headscope.shown.blocks import Cell, Forest, Gap, Section, Shown, Table, grid
 from headscope.shown.words import confidence, count, enumeration, fixed, p_value
 from headscope.studies.models import run_with_model
 from headscope.studies.pairs import PairsChoice
@@ -39,7 +38,7 @@ from headscope.verify.faithfulness import (
     CPR,
     CURVE,
     circuit_evidence,
-    circuits,
+    planned,
     random_rankings,
     sizes_of,
 )
@@ -60,19 +59,16 @@ FIRST = "CPR zero"
 
 
 def circuit_settings(plan: SurveyPlan, draws: int = DRAWS) -> VerifyCircuit:
-    """How one ranking would be judged by itself, with `--ablate mean`."""
-    data = plan.data
+    """How one ranking would be judged by itself, by mean ablation; `InputError` without data."""
+    if why := plan.untasked(pairs=True):
+        raise InputError(f"methods are judged by a task or by translation: {why}")
+    chat = plan.data.chat if plan.by_pairs else None  # tasks say it themselves
     removal = Removal(
-        ablate=("mean",),
-        draws=draws,
-        controls=(RANDOM,),
-        chat=data.chat if plan.by_pairs else None,  # tasks say it themselves
-        seed=data.seed,
+        ablate=("mean",), draws=draws, controls=(RANDOM,), chat=chat, seed=plan.data.seed
     )
-    pairs = PairsChoice(shots=data.shots)
+    pairs, tasks = PairsChoice(shots=plan.data.shots), plan.task()
     if plan.by_pairs:
-        pairs = replace(plan.pairs("verify"), limit=plan.judged)
-    tasks = TaskChoice() if plan.by_pairs else plan.task()
+        pairs, tasks = replace(plan.pairs("verify"), limit=plan.judged), TaskChoice()
     return VerifyCircuit("", model=plan.model, pairs=pairs, removal=removal, tasks=tasks)
 
 
@@ -100,49 +96,44 @@ def judges(
     size, sizes = max(LEAST, count_of(SHARE, geometry.total)), sizes_of((), geometry)
     if geometry.total < 2 * LEAST:
         raise InputError(f"a model of {count(geometry.total, 'head')} has no rankings to judge")
-    removal = replace(examples.resolved(lm), ablate=get_args(AblateName))
+    removal, reference = examples.prepared(lm)
+    removal = replace(removal, ablate=get_args(AblateName))
     scored: dict[str, dict[Head, float]] = {}
     unjudged: dict[str, str] = {}
     for name, place in found.items():
         try:
-            scores = named_scores(place, geometry)
             examples.leakage(place)
+            scores = named_scores(place, geometry)
+            if scores is None:
+                raise InputError("it chooses a set and ranks no heads")
+            scored[name] = dict(scores.ranked(plan.data.rank))
         except InputError as error:
             unjudged[name] = str(error)
-            continue
-        if scores is None:
-            unjudged[name] = "it chooses a set and ranks no heads"
-        else:
-            scored[name] = dict(scores.ranked(plan.data.rank))
     if not scored:
         why = "; ".join(f"{name}: {why}" for name, why in unjudged.items())
         raise InputError(f"no method has a ranking that can be judged ({why})")
-    rankings = {name: tuple(own) for name, own in scored.items()}
-    reference = examples.reference(lm, removal)
-    drawn = random_rankings(tuple(geometry.heads()), geometry, draws, seed, RANDOM)
+    drawn = random_rankings([*geometry.heads()], geometry, draws, seed, RANDOM)
     removed = random_gates(geometry, sets, size, seed)
     settings = {
         "settings": examples.config,
         "removal": removal,
-        "rankings": {name: _digest(own) for name, own in scored.items()},
+        "scores": {
+            name: [[str(head), score] for head, score in own.items()]
+            for name, own in scored.items()
+        },
         "sets": sets,
         "reference text": reference.digest,
     }
 
+    def kept(name: str, kind: str, other: str | None = None) -> list[tuple[str, Condition]]:
+        """The conditions of a ranking beside random ones, or beside another, with their keys."""
+        beside = drawn if other is None else [[*scored[other]]]
+        of = geometry, len(beside), (RANDOM,), seed, kind, 0, beside
+        made = planned([*scored[name]], sizes, *of)
+        return [("" if each.of == CURVE else each.key, each) for each in made]
+
     def compute(run: Run) -> JudgesResult:
-        works = examples.check(lm, removal, run, progress)
-        others = {(RANDOM, at): order for at, order in enumerate(drawn)}
-
-        def kept(kind: str, first: Any, rest: Mapping[Any, Any]) -> list[tuple[str, Condition]]:
-            orders = {(SELECTED, None): first, **rest}
-            planned = circuits(orders, sizes, geometry, seed, kind)
-            return [("" if each.of == CURVE else each.key, each) for each in planned]
-
-        curves = {
-            (name, kind): kept(kind, ranking, others)
-            for name, ranking in rankings.items()
-            for kind in KINDS
-        }
+        curves = {(name, kind): kept(name, kind) for name in scored for kind in KINDS}
         gone = [
             Condition(RANDOM, k=size, gate=0.0, draw=at, heads=tuple(map(str, own)))
             for at, own in enumerate(removed)
@@ -150,39 +141,34 @@ def judges(
         every = {key: each for key, each in chain(*curves.values()) if key}
         every |= {each.key: each for each in gone}
         if tell is not None:
-            tell(f"{count(len(rankings), 'ranking')} to judge: {len(every)} passes of the examples")
-        more = run, reference.replacements(lm, removal), progress
-        which, arrays, _ = examples.measured(lm, removal, [*every.values()], *more)
+            tell(f"{count(len(scored), 'ranking')} to judge: {len(every)} passes of the examples")
+        of = removal, reference, [*every.values()], run, progress
+        works, which, arrays, _ = examples.measured(lm, *of)
         numbers = {part: dict(zip(every, own, strict=True)) for part, own in arrays.items()}
         measure = MEASURED[which]
 
-        def table(planned: Sequence[tuple[str, Condition]]) -> Evidence:
-            parts = {part: [own.get(key) for key, _ in planned] for part, own in numbers.items()}
-            return circuit_evidence([each for _, each in planned], sizes, parts, measure, seed)
+        def table(conditions: Sequence[tuple[str, Condition]]) -> Evidence:
+            parts = {part: [own.get(key) for key, _ in conditions] for part, own in numbers.items()}
+            return circuit_evidence([each for _, each in conditions], sizes, parts, measure, seed)
 
         found, random, failed = list[Judgement](), dict[str, Draws](), dict[str, str]()
-        for at, ((name, kind), planned) in enumerate(curves.items()):
+        for at, ((name, kind), conditions) in enumerate(curves.items()):
             if progress:
                 progress("judging", at, len(curves))
             try:
-                evidence = table(planned)
+                evidence = table(conditions)
             except InputError as error:
                 failed[kind] = str(error)  # of every ranking
                 continue
             curve = curve_of(evidence)
             for area in (CPR, CMD):
-                judge, level = f"{area.upper()} {kind}", evidence.level(area, curve)
-                test = evidence.against(area, curve)[RANDOM]
+                judge, test = f"{area.upper()} {kind}", evidence.against(area, curve)[RANDOM]
                 random[judge] = evidence.draws(area, curve, RANDOM)
-                if level is not None:
-                    found.append(
-                        Judgement(
-                            level.value, level.low, level.high, method=name, judge=judge,
-                            difference=test.difference, p_draws=test.p_draws,
-                        )
-                    )  # fmt: skip
+                level = evidence.level(area, curve) or Estimate()
+                given = name, judge, test.difference, test.p_draws
+                found.append(Judgement(level.value, level.low, level.high, *given))
         if not found:
-            raise InputError(next(iter(failed.values())))
+            raise InputError(failed["zero"])
         harms = [[own[each.key] for each in gone] for own in numbers.values()]
         predicted, random[PREDICTION] = _predictions(scored, drawn, removed, harms, measure, seed)
         result = JudgesResult(
@@ -198,20 +184,14 @@ def judges(
             unjudged={**unjudged, **failed},
             reference_text=reference.facts,
         )
-        first, second, *_ = [*result.of(FIRST), None, None]
-        if first is None or second is None:
+        if len(best := [*result.of(FIRST)]) < 2:
             return result
-        both = table(kept("zero", rankings[first], {(RANDOM, 0): rankings[second]}))
+        both = table(kept(best[0], "zero", best[1]))
         return replace(result, ahead=both.against(CPR, curve_of(both))[RANDOM].difference)
 
     return run_with_model(
         lm, COMMAND, out, settings, examples.digests, compute, began, kind=JudgesResult, seed=seed
     )
-
-
-def _digest(scores: Mapping[Head, float]) -> str:
-    written = repr([(str(head), score) for head, score in scores.items()])
-    return hashlib.sha256(written.encode()).hexdigest()
 
 
 def _predictions(
@@ -238,9 +218,9 @@ def _predictions(
     found, layers = [], np.zeros(len(removed))
     for name, scores in scored.items():
         known = rank_correlations(harm, sums(scores), layers, resampled, 1, seed)["all"]
-        ends = [np.nan if each is None else each for each in known.values()]
-        p = None if np.isnan(ends[0]) else p_draws(-ends[0], -np.array(random.each))
-        found.append(Judgement(*ends, method=name, judge=PREDICTION, p_draws=p))
+        value, low, high = (np.nan if each is None else each for each in known.values())
+        p = None if np.isnan(value) else p_draws(-value, -np.array(random.each))
+        found.append(Judgement(value, low, high, name, PREDICTION, None, p))
     return found, random
 
 
@@ -294,52 +274,42 @@ def show_judges(found: JudgesResult, shown: Shown) -> Shown:
         cautions=[*shown.cautions, *([f"Not judged: {'; '.join(unjudged)}."] if unjudged else [])],
         figure=_forest(found),
         sections=[
-            Section("Judges", _tables(found)),
+            Section("Judges", [_table(found)]),
             *([Section("Agreement of the methods", [shown.figure])] if shown.figure else []),
             *shown.sections,
         ],
     )
 
 
-def _tables(found: JudgesResult) -> list[Table]:
-    """Methods × judges: what they say, and how often random rankings do as well."""
-    by = {judge: found.of(judge) for judge in found.random}
-    names, random = tuple(next(iter(by.values()))), "random rankings"
-    return [
-        grid(
-            "Methods by judges",
-            (*names, random),
-            by,
-            lambda name, judge: Cell.of(
-                found.random[judge] if name == random else by[judge].get(name)
-            ),
-            note="CPR: area under faithfulness over the share of heads kept, more is better; CMD: "
-            "area between it and 1, less is better; by what replaces the other heads. Prediction: "
-            f"rank correlation of the {found.measure} without each of {found.sets} random sets of "
-            f"{found.size} heads with the sum of the scores of these. Intervals over examples; of "
-            "random rankings mean and range",
-        ),
-        grid(
-            "p over random rankings",
-            names,
-            by,
-            lambda name, judge: p_cell(by[judge][name].p_draws if name in by[judge] else None),
-            note="One-sided, of each method and judge by itself",
-        ),
-    ]
+def _table(found: JudgesResult) -> Table:
+    """Methods × judges."""
+    by, random = {judge: found.of(judge) for judge in found.random}, "random rankings"
+    return grid(
+        "Methods by judges",
+        (*next(iter(by.values())), random),
+        by,
+        lambda name, judge: Cell.of(found.random[judge] if name == random else by[judge][name]),
+        note="CPR: area under faithfulness over the share of heads kept, more is better; CMD: area "
+        "between it and 1, less is better; by what replaces the other heads. Prediction: rank "
+        f"correlation of the {found.measure} without each of {found.sets} random sets of "
+        f"{found.size} heads with the sum of the scores of these. Intervals over examples; of "
+        "random rankings mean and range",
+    )
 
 
 def _forest(found: JudgesResult) -> Forest:
     """CPR of each ranking minus that of random ones."""
-    rows = []
-    by = {kind: found.of(f"CPR {kind}") for kind in KINDS}
-    for name in next(own for own in by.values() if own):
-        gaps = []
-        for kind, own in by.items():
-            if name in own and (gap := own[name].difference) is not None:
-                ends = (gap.low, gap.high) if gap.bounded else (None, None)
-                gaps.append(Gap(kind, gap.value, *ends, p=own[name].p_draws))
-        rows.append((name, tuple(gaps)))
+
+    def gap(kind: str, own: Judgement) -> Gap:
+        away = own.difference or Estimate()
+        low, high = (away.low, away.high) if away.bounded else (None, None)
+        return Gap(kind, away.value, low, high, p=own.p_draws)
+
+    by = {kind: own for kind in KINDS if (own := found.of(f"CPR {kind}"))}
+    rows = [
+        (name, tuple(gap(kind, own[name]) for kind, own in by.items()))
+        for name in next(iter(by.values()))
+    ]
     return Forest(
         "CPR minus that of random rankings, by what replaces heads",
         tuple(rows),

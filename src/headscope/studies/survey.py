@@ -7,7 +7,7 @@ on with the method it was at, and within that where it was.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -22,7 +22,7 @@ from headscope.find.registry import Method, method
 from headscope.heads.geometry import count_of
 from headscope.progress import Progress
 from headscope.results.common import ModelFacts
-from headscope.results.methods import JudgesResult, MethodRun, MethodsResult, SurveyResult
+from headscope.results.methods import MethodRun, MethodsResult, SurveyResult
 from headscope.runs import Kept, Result, Run, carry_out, decode, encode
 from headscope.runs.reading import result_of
 from headscope.settings import GIVEN, Option, Settings
@@ -103,14 +103,10 @@ class Survey(Settings):
     draws: Annotated[
         int | None, Option(f"With --judge: random rankings; without it {DRAWS}.", min=1)
     ] = field(default=None, metadata=GIVEN)
-    sets: Annotated[
-        int | None,
-        Option(f"With --judge: random sets that are removed; without it {SETS}.", min=10),
-    ] = field(default=None, metadata=GIVEN)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("judged", "draws", "sets"):
+        for name in ("judged", "draws"):
             if getattr(self, name) is not None and not self.judge:
                 raise InputError(f"--{name} is for judging; add --judge")
         if self.judge and len(self.data.task) > 1:
@@ -120,8 +116,7 @@ class Survey(Settings):
 
     def plan(self, folder: Path) -> SurveyPlan:
         """What the methods are told, whose runs are below the survey's folder."""
-        examples = self.judged or (QUICK if self.quick else EXAMPLES)
-        judged = examples if self.judge else None
+        judged = self.judged or (QUICK if self.quick else EXAMPLES) if self.judge else None
         return SurveyPlan(self.model, self.data, self.quick, folder / RUNS, judged)
 
 
@@ -160,47 +155,38 @@ def survey(
     inputs |= template_inputs(lm) if chat else {}
 
     def compute(run: Run) -> SurveyResult:
+        counted, kept = partial(tokens_of, lm) if config.judge else nullcontext, Kept(run, "tokens")
         with kept_model():  # loaded by the first method whose data can be used
-            counted = partial(tokens_of, lm) if config.judge else nullcontext
-            kept = Kept(run, "tokens")
             rows = [_run(each, config, run.path, progress, counted, kept) for each in wanted]
             if any(row.run for row in rows):
                 run.provenance |= about_loaded(lm)
-            judged = _judged(config, run.path, rows, progress, tell) if config.judge else None
-        compared = [str(run.path / str(row.run)) for row in rows if row.compared]
-        if len(compared) < 2:
-            why = "; ".join(f"{row.method}: {row.why}" for row in rows if row.why)
-            raise InputError(
-                "fewer than two methods could be run, so there is nothing to compare "
-                f"({why or 'only one was asked for'}); name or give data for more of them"
-            )
+            found = {row.method: str(run.path / str(row.run)) for row in rows if row.compared}
+            if len(found) < 2:
+                why = "; ".join(f"{row.method}: {row.why}" for row in rows if row.why)
+                raise InputError(
+                    "fewer than two methods could be run, so there is nothing to compare "
+                    f"({why or 'only one was asked for'}); name or give data for more of them"
+                )
+            judged = None
+            if config.judge:
+                draws, folder = config.draws or DRAWS, run.path / JUDGES
+                made = judges(config.plan(run.path), found, draws, SETS, folder, progress, tell)
+                judged = replace(made, run=None)  # the folder may be moved
         compared_runs = compare_methods(
-            CompareMethods(tuple(compared), config.k, rank=config.data.rank),
+            CompareMethods(tuple(found.values()), config.k, rank=config.data.rank),
             run.path / COMPARISON,
         )
         return SurveyResult(
-            judges=judged,
             model=decode(ModelFacts, about_model(lm)),
             quick=config.quick,
             runs=tuple(rows),
             comparison=compared_runs.comparison,
+            judges=judged,
         )
 
     about = model_provenance(lm)
     result = carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=SurveyResult)
     return replace(result, report=str(write_report(str(result.run)).resolve()))
-
-
-def _judged(
-    config: Survey,
-    folder: Path,
-    rows: Sequence[MethodRun],
-    progress: Progress | None,
-    tell: Callable[[str], None] | None,
-) -> JudgesResult:
-    found = {row.method: str(folder / str(row.run)) for row in rows if row.compared}
-    draws, sets = config.draws or DRAWS, config.sets or SETS
-    return judges(config.plan(folder), found, draws, sets, folder / JUDGES, progress, tell)
 
 
 def _run(
@@ -263,12 +249,20 @@ def _from_elsewhere(entry: Method) -> Callable[..., Result | Mapping[str, Any]]:
 def _show(result: SurveyResult, run: Path) -> Shown:
     compared = result_of(run / COMPARISON, MethodsResult, "a comparison of methods")
     shown = show_methods(result.comparison, compared.geometry, result.model.name or "model")
+
+    def thousands(tokens: float | None) -> Cell:
+        return Cell(None if tokens is None else tokens / 1e3, digits=0, why="not counted")
+
+    costs: dict[str, Callable[[MethodRun], Cell]] = {
+        "1,000 tokens": lambda row: thousands(row.tokens),
+        "with gradients": lambda row: thousands(row.gradient_tokens),
+    }
     ran = table_of(
         "Methods of this survey",
         ((row.method, row) for row in result.runs),
         {
             "what it measures": lambda row: row.measures,
-            **({} if result.judges is None else _COSTS),
+            **({} if result.judges is None else costs),
             "time": lambda row: Cell(row.seconds, digits=0, unit="s", why="left out"),
             "remark": lambda row: row.why,
         },
@@ -276,18 +270,6 @@ def _show(result: SurveyResult, run: Path) -> Shown:
     )
     shown = shown if result.judges is None else show_judges(result.judges, shown)
     return replace(shown, sections=[*shown.sections, Section("What was run", [ran], brief=True)])
-
-
-def _tokens(number: float | None) -> Cell:
-    """A number of tokens, in thousands."""
-    return Cell(None if number is None else number / 1e3, digits=0, why="not counted")
-
-
-#: What a method costs: padded tokens through all layers, of a run that was never stopped.
-_COSTS: dict[str, Callable[[MethodRun], Cell]] = {
-    "1,000 tokens": lambda row: _tokens(row.tokens),
-    "with gradients": lambda row: _tokens(row.gradient_tokens),
-}
 
 
 command = Study(Survey, survey, result=SurveyResult, show=_show)

@@ -90,29 +90,18 @@ def planned(
     seed: int,
     replacement: str,
     inside: int = 0,
+    beside: Sequence[Sequence[Head]] | None = None,
 ) -> list[Condition]:
     """The model as it is and without any head; then the selected ranking and the random ones, each
     with its first k heads kept; what `inside` looks into, the circuit of so many heads; and last
-    the rankings as a whole."""
-    orders: dict[tuple[str, int | None], Sequence[Head]] = {(SELECTED, None): ranking}
-    for way in ways:
-        rankings = random_rankings(ranking, geometry, draws, seed, way)
-        orders |= {(way, number): order for number, order in enumerate(rankings)}
-    return circuits(orders, sizes, geometry, seed, replacement, inside)
-
-
-def circuits(
-    orders: Mapping[tuple[str, int | None], Sequence[Head]],
-    sizes: Sequence[Size],
-    geometry: Geometry,
-    seed: int,
-    replacement: str,
-    inside: int = 0,
-) -> list[Condition]:
-    """The conditions of rankings by kind and draw, as `planned` has them."""
+    the rankings as a whole. `beside` are rankings to take in the place of random ones."""
     every = tuple(geometry.heads())
     done: dict[str, Any] = {"gate": 0.0, "replacement": replacement}
     names = tuple(map(str, every))
+    orders: dict[tuple[str, int | None], Sequence[Head]] = {(SELECTED, None): ranking}
+    for way in ways:
+        rankings = beside or random_rankings(ranking, geometry, draws, seed, way)
+        orders |= {(way, number): order for number, order in enumerate(rankings)}
     conditions = [Condition(), Condition(NOTHING, of=KEPT, k=len(every), heads=names, **done)]
 
     def keeping(kept: Collection[Head]) -> tuple[str, ...]:
@@ -124,7 +113,7 @@ def circuits(
             if k in counts or kind == SELECTED:
                 removed = keeping(order[:k])
                 conditions.append(Condition(kind, of=KEPT, k=k, draw=draw, heads=removed, **done))
-    circuit = orders[SELECTED, None][:inside]
+    circuit = ranking[:inside]
     for at, head in enumerate(circuit):
         kept = {*circuit} - {head}
         own = Condition(DROPPED, str(head), inside, draw=at, heads=keeping(kept), **done)

@@ -225,43 +225,41 @@ class Examples(NamedTuple):
         tested = [sides.test for sides in self.tasks.values()]
         return check_task_leakage(heads, tested, allow_overlap)
 
-    def resolved(self, lm: LanguageModel) -> Removal:
-        """The settings with what `chat` comes to for this model."""
-        removal = self.config.removal
+    def prepared(self, lm: LanguageModel) -> tuple[Removal, Reference]:
+        """The settings with what `chat` comes to, and what is set aside for what replaces heads."""
+        config, removal = self.config, self.config.removal
         if self.tasks:
-            model, choice = self.config.model.model, _choice(self.config)
-            return replace(removal, chat=resolved_tasks(lm, choice, model).chat)
-        return resolved_chat(lm, removal)
-
-    def reference(self, lm: LanguageModel, removal: Removal) -> Reference:
-        """What is set aside for what replaces heads."""
-        if self.set_aside:
+            chat = resolved_tasks(lm, _choice(config), config.model.model).chat
             pools = ((own, self.tasks[name].pool) for name, own in self.set_aside.items())
-            return from_tasks([row for own in pools for row in _rows(lm, *own, self.config)])
+            rows = [row for own in pools for row in _rows(lm, *own, config)]
+            return replace(removal, chat=chat), from_tasks(rows) if rows else Reference()
+        removal = resolved_chat(lm, removal)
         apart = any(pairs.reference for pairs in self.directions.values())
-        return translations(lm, self.directions, removal) if apart else Reference()
-
-    def check(
-        self, lm: LanguageModel, removal: Removal, run: Run, progress: Progress | None
-    ) -> Works:
-        """Whether the original model does the task, as `Checked` has it."""
-        rules, shots, seed = self.config.baseline, self.config.pairs.shots, removal.seed
-        if self.tasks:
-            return check_tasks(lm, self.tasks, shots, seed, run, rules, progress)
-        return check_translations(lm, self.directions, removal, run, rules, progress)
+        return removal, translations(lm, self.directions, removal) if apart else Reference()
 
     def measured(
-        self, lm: LanguageModel, removal: Removal, conditions: Sequence[Condition], *more: Any
-    ) -> tuple[str, dict[str, list[NDArray[Any]]], int]:
-        """The measure, of `MEASURED`; by part and condition numbers of every example; and how many
-        examples are left out."""
-        wrong = self.tasks and all(sides.test.names_wrong for sides in self.tasks.values())
-        which = self.config.measure or ("difference" if wrong else "loss")
-        if self.tasks:
-            return which, *_answered(lm, self.tasks, self.config, which, conditions, *more)
-        asked_of = replace(removal, measure=(which,))
-        *_, arrays = measured_alone(lm, self.directions, conditions, asked_of, *more)
-        return which, arrays, 0
+        self,
+        lm: LanguageModel,
+        removal: Removal,
+        reference: Reference,
+        conditions: Sequence[Condition],
+        run: Run,
+        progress: Progress | None,
+    ) -> tuple[Works, str, dict[str, list[NDArray[Any]]], int]:
+        """If the original model does the task; the measure, of `MEASURED`; by part and condition
+        numbers of every example; and how many examples are left out."""
+        config, tasks, left_out = self.config, self.tasks, 0
+        wrong = tasks and all(sides.test.names_wrong for sides in tasks.values())
+        which, rules = config.measure or ("difference" if wrong else "loss"), config.baseline
+        check, rest = (run, rules, progress), (run, reference.replacements(lm, removal), progress)
+        if tasks:
+            works = check_tasks(lm, tasks, config.pairs.shots, removal.seed, *check)
+            arrays, left_out = _answered(lm, tasks, config, which, conditions, *rest)
+        else:
+            asked_of = replace(removal, measure=(which,))
+            works = check_translations(lm, self.directions, removal, *check)
+            *_, arrays = measured_alone(lm, self.directions, conditions, asked_of, *rest)
+        return works, which, arrays, left_out
 
     @property
     def digests(self) -> dict[str, str]:
@@ -301,7 +299,7 @@ def verify_circuit(
     examples = read_examples(config, ablate)
     leakage = examples.leakage(config.heads, config.allow_overlap)
     lm = config.model.load_for(config.execution)
-    removal = examples.resolved(lm)
+    removal, reference = examples.prepared(lm)
     ranking, about = _ranking(lm, config)
     sizes = tuple(
         size
@@ -322,7 +320,6 @@ def verify_circuit(
     conditions = planned(
         ranking, sizes, lm.geometry, removal.draws, removal.controls, seed, ablate, inside
     )
-    reference = examples.reference(lm, removal)
     settings = {
         "settings": replace(config, removal=removal),
         "ranking": list(map(str, ranking)),
@@ -333,9 +330,8 @@ def verify_circuit(
 
     def compute(run: Run) -> CircuitResult:
         measured = [each for each in conditions if each.of != CURVE]
-        works = examples.check(lm, removal, run, progress)
-        more = run, reference.replacements(lm, removal), progress
-        which, arrays, left_out = examples.measured(lm, removal, measured, *more)
+        of = removal, reference, measured, run, progress
+        works, which, arrays, left_out = examples.measured(lm, *of)
         parts = {
             part: [*own, *(None for _ in range(len(conditions) - len(measured)))]
             for part, own in arrays.items()
