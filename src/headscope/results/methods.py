@@ -8,7 +8,7 @@ from typing import Any
 
 from headscope.estimates import Draws, Estimate
 from headscope.heads import Geometry, Head
-from headscope.results.common import Checked, ModelFacts, ModelResult, Ranking, ReferenceText
+from headscope.results.common import Checked, ModelFacts, ModelResult, Ranking
 from headscope.results.overlap import PairOverlap
 from headscope.runs import Result, entry
 
@@ -181,7 +181,6 @@ class JudgesResult(ModelResult, Checked):
     random: Mapping[str, Draws] = field(default_factory=dict)
     unjudged: Mapping[str, str] = field(default_factory=dict)
     ahead: Estimate | None = None
-    reference_text: ReferenceText | None = None
 
     def of(self, judge: str) -> dict[str, Judgement]:
         """What a judge says of each method, the best first."""

@@ -117,10 +117,7 @@ def judges(
     settings = {
         "settings": examples.config,
         "removal": removal,
-        "scores": {
-            name: [[str(head), score] for head, score in own.items()]
-            for name, own in scored.items()
-        },
+        "scores": {name: [*own.items()] for name, own in scored.items()},
         "sets": sets,
         "reference text": reference.digest,
     }
@@ -152,21 +149,19 @@ def judges(
             return circuit_evidence([each for _, each in conditions], sizes, parts, measure, seed)
 
         found, random, failed = list[Judgement](), dict[str, Draws](), dict[str, str]()
-        for at, ((name, kind), conditions) in enumerate(curves.items()):
-            if progress:
-                progress("judging", at, len(curves))
+        for (name, kind), conditions in curves.items():
             try:
                 evidence = table(conditions)
             except InputError as error:
                 failed[kind] = str(error)  # of every ranking
                 continue
-            curve = curve_of(evidence)
             for area in (CPR, CMD):
-                judge, test = f"{area.upper()} {kind}", evidence.against(area, curve)[RANDOM]
-                random[judge] = evidence.draws(area, curve, RANDOM)
-                level = evidence.level(area, curve) or Estimate()
+                judge, curve = f"{area.upper()} {kind}", curve_of(evidence)
+                test = evidence.against(area, curve)[RANDOM]
+                own = evidence.level(area, curve) or Estimate()
                 given = name, judge, test.difference, test.p_draws
-                found.append(Judgement(level.value, level.low, level.high, *given))
+                found.append(Judgement(own.value, own.low, own.high, *given))
+                random[judge] = evidence.draws(area, curve, RANDOM)
         if not found:
             raise InputError(failed["zero"])
         harms = [[own[each.key] for each in gone] for own in numbers.values()]
@@ -182,7 +177,6 @@ def judges(
             judgements=(*found, *predicted),
             random=random,
             unjudged={**unjudged, **failed},
-            reference_text=reference.facts,
         )
         if len(best := [*result.of(FIRST)]) < 2:
             return result
@@ -214,7 +208,8 @@ def _predictions(
         return np.array([sum(scores[head] for head in own) for own in removed])
 
     places = [{head: -float(at) for at, head in enumerate(order)} for order in drawn]
-    random = Draws.of([float(_rank_correlation(harm, sums(own))) for own in places])
+    ranks = [centred(mid_ranks(each)) for each in (harm, *map(sums, places))]
+    random = Draws.of([float(correlation(ranks[0], own)) for own in ranks[1:]])
     found, layers = [], np.zeros(len(removed))
     for name, scores in scored.items():
         known = rank_correlations(harm, sums(scores), layers, resampled, 1, seed)["all"]
@@ -222,10 +217,6 @@ def _predictions(
         p = None if np.isnan(value) else p_draws(-value, -np.array(random.each))
         found.append(Judgement(value, low, high, name, PREDICTION, None, p))
     return found, random
-
-
-def _rank_correlation(one: Floats, other: Floats) -> Floats:
-    return correlation(centred(mid_ranks(one)), centred(mid_ranks(other)))
 
 
 @contextmanager
