@@ -9,8 +9,7 @@
 Translation is judged, then each --task: `headscope survey MODEL --judge`. DATA is a file of tabs
 without names of columns: source, target, and links if there are any; the first --sentences of it
 are taken, half of them to find on and half to judge by. All methods take part but `soft-gate`, which
-trains heads that another one found. Runs are kept in --runs, and an interrupted
-one goes on there.
+trains heads that another one found. Runs are kept in --runs, and an interrupted one goes on there.
 """
 
 from __future__ import annotations
@@ -110,8 +109,8 @@ def told(result: SurveyResult) -> dict[str, Any]:
         "costs": {
             row.method: {
                 "seconds": row.seconds and round(row.seconds, 1),
-                "tokens": row.tokens and round(row.tokens),
-                "gradient_tokens": row.gradient_tokens and round(row.gradient_tokens),
+                "forward_tokens": row.forward_tokens,
+                "gradient_tokens": row.gradient_tokens,
             }
             for row in result.runs
             if row.run is not None

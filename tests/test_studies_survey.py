@@ -270,12 +270,12 @@ def test_tokens_are_counted_by_layer_and_with_gradients() -> None:
     with tokens_of(lm) as counted:
         with torch.no_grad():
             lm.forward(batch)
-        assert counted == {"tokens": pytest.approx(6), "gradient_tokens": 0}
+        assert counted == {"forward_tokens": pytest.approx(6), "gradient_tokens": 0}
         with torch.enable_grad():
             lm.forward(batch)
     with torch.no_grad():
         lm.forward(batch)  # no longer counted
-    assert counted == {"tokens": pytest.approx(6), "gradient_tokens": pytest.approx(6)}
+    assert counted == {"forward_tokens": pytest.approx(6), "gradient_tokens": pytest.approx(6)}
 
 
 def test_a_survey_judges_its_methods(tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ def test_a_survey_judges_its_methods(tmp_path: Path) -> None:
     result = survey(config, tmp_path / "s")
     assert result.judges is not None and result.judges.baseline_works
     assert result.judges.of("CPR zero").keys() == {"one", "induction"}
-    costs = {row.method: (row.tokens, row.gradient_tokens) for row in result.runs}
+    costs = {row.method: (row.forward_tokens, row.gradient_tokens) for row in result.runs}
     assert costs["induction"][0] and costs["induction"][1] == 0
     stored = json.loads((tmp_path / "s" / "result.json").read_text())
     again = decode(SurveyResult, stored).judges

@@ -131,8 +131,8 @@ class MethodsResult(Result):
 class MethodRun:
     """A method of a survey: its run, below the survey's folder, or `why` it has none.
 
-    `tokens` went through all layers without gradients, `gradient_tokens` with; None where they were
-    not counted, since a run was stopped and went on.
+    `forward_tokens` went through all layers without gradients, `gradient_tokens` with; None where
+    they were not counted, since a run was stopped and went on.
     """
 
     method: str
@@ -142,8 +142,8 @@ class MethodRun:
     compared: bool = False
     seconds: float | None = None
     why: str | None = None
-    tokens: float | None = entry(absent=True)
-    gradient_tokens: float | None = entry(absent=True)
+    forward_tokens: int | None = entry(absent=True)
+    gradient_tokens: int | None = entry(absent=True)
 
 
 @dataclass(frozen=True)

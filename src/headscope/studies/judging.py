@@ -19,7 +19,7 @@ from headscope.estimates import Draws, Estimate, Floats
 from headscope.evidence.blocks import LEVEL, draws_remedy, draws_words
 from headscope.evidence.rows import Condition, Evidence
 from headscope.find.regression import random_gates
-from headscope.heads import Head, count_of, named_scores
+from headscope.heads import Head, check_geometry, count_of, named_scores
 from headscope.measure.intervals import resampled_scores
 from headscope.measure.ranking import centred, correlation, mid_ranks, rank_correlations
 from headscope.measure.statistics import counted_mean, p_draws
@@ -106,6 +106,7 @@ def judges(
             scores = named_scores(place, geometry)
             if scores is None:
                 raise InputError("it chooses a set and ranks no heads")
+            check_geometry(scores, geometry, place)
             scored[name] = dict(scores.ranked(plan.data.rank))
         except InputError as error:
             unjudged[name] = str(error)
@@ -221,15 +222,15 @@ def _predictions(
 
 @contextmanager
 def tokens_of(lm: LanguageModel) -> Iterator[dict[str, float]]:
-    """Counts the tokens that go through all layers, padding included: `tokens` without gradients,
-    `gradient_tokens` with; those of some layers alone count by their share."""
+    """Counts the tokens that go through all layers, padding included: `forward_tokens` without
+    gradients, `gradient_tokens` with; those of some layers alone count by their share."""
     import torch
 
-    layers, counted = lm.decoder_layers, {"tokens": 0.0, "gradient_tokens": 0.0}
+    layers, counted = lm.decoder_layers, {"forward_tokens": 0.0, "gradient_tokens": 0.0}
 
     def counts(module: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         states = args[0] if args else named["hidden_states"]
-        kind = "gradient_tokens" if torch.is_grad_enabled() else "tokens"
+        kind = "gradient_tokens" if torch.is_grad_enabled() else "forward_tokens"
         counted[kind] += states.shape[:-1].numel() / len(layers)
 
     hooks = [layer.register_forward_pre_hook(counts, with_kwargs=True) for layer in layers]

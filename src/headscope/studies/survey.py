@@ -214,7 +214,7 @@ def _run(
     compared = entry.name != "soft-gate"
     why = None if compared else "its heads are those of translation-score, and so not compared"
     if new and tokens:
-        kept.add(entry.name, tokens)
+        kept.add(entry.name, {name: round(number) for name, number in tokens.items()})
     about = {"seconds": result.get("seconds"), **kept.get(entry.name, {})}
     return replace(row, run=place, compared=compared, why=why, **about)
 
@@ -250,11 +250,11 @@ def _show(result: SurveyResult, run: Path) -> Shown:
     compared = result_of(run / COMPARISON, MethodsResult, "a comparison of methods")
     shown = show_methods(result.comparison, compared.geometry, result.model.name or "model")
 
-    def thousands(tokens: float | None) -> Cell:
+    def thousands(tokens: int | None) -> Cell:
         return Cell(None if tokens is None else tokens / 1e3, digits=0, why="not counted")
 
     costs: dict[str, Callable[[MethodRun], Cell]] = {
-        "1,000 tokens": lambda row: thousands(row.tokens),
+        "1,000 tokens": lambda row: thousands(row.forward_tokens),
         "with gradients": lambda row: thousands(row.gradient_tokens),
     }
     ran = table_of(
