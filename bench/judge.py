@@ -8,8 +8,8 @@
 
 Translation is judged, then each --task: `headscope survey MODEL --judge`. DATA is a file of tabs
 without names of columns: source, target, and links if there are any; the first --sentences of it
-are taken, half of them to find on and half to judge by. All methods take part but `soft-gate`, whose
-heads another one found. Runs are kept in --runs, and an interrupted one goes on there.
+are taken, half of them to find on and half to judge by. All methods take part but `soft-gate`,
+whose heads another one found. Runs are kept in --runs, and an interrupted one goes on there.
 """
 
 from __future__ import annotations
