@@ -62,11 +62,21 @@ def main() -> None:
     result = {
         "command": "bench/judge.py",
         "machine": before,
-        "given": {name: value if isinstance(value, list) else str(value)
-                  for name, value in vars(given).items()},
+        "given": {
+            name: _named(value)
+            for name, value in vars(given).items()
+            if name not in ("runs", "out")
+        },
         "judged": judged,
-    }  # fmt: skip
+    }
     tell(result, given.out)
+
+
+def _named(value: Any) -> Any:
+    """What was given, without folders of a machine."""
+    if isinstance(value, list):
+        return [_named(each) for each in value]
+    return Path(value).name if isinstance(value, str | Path) else value
 
 
 def _pairs(given: argparse.Namespace, folder: Path) -> Path:
@@ -104,7 +114,7 @@ def told(result: SurveyResult) -> dict[str, Any]:
         },
         "first_minus_second": found.ahead
         and [_short(each) for each in (found.ahead.value, found.ahead.low, found.ahead.high)],
-        "unjudged": dict(found.unjudged),
+        "unjudged": [*found.unjudged],
         "left_out": {row.method: row.why for row in result.runs if row.run is None},
         "costs": {
             row.method: {
