@@ -27,7 +27,7 @@ from headscope.progress import Progress
 from headscope.results.methods import Judgement, JudgesResult
 from headscope.runs import Run
 from headscope.shown.blocks import Cell, Forest, Gap, Section, Shown, Table, grid
-from headscope.shown.words import confidence, count, enumeration, fixed, p_value
+from headscope.shown.words import confidence, count, enumeration, fixed
 from headscope.studies.models import run_with_model
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.survey_plans import SurveyPlan
@@ -245,14 +245,17 @@ def show_judges(found: JudgesResult, shown: Shown) -> Shown:
     """The page of a survey whose methods are judged: which ranks the right heads."""
     first, *others = (found.of(FIRST) or found.of(found.judgements[0].judge)).values()
     judge, random = first.judge, found.random[first.judge]
-    gap, p = first.difference or Estimate(), 1.0 if first.p_draws is None else first.p_draws
-    best = "best" if gap.low > 0 and p <= LEVEL else "highest, not shown to be better than random"
-    beside = f"random rankings {fixed(random.mean, 3)}, p {p_value(p)}"
-    said = [f"By {judge}, {first.method} is {best}: {fixed(first.value, 3)} ({beside})."]
+    gap, p = first.difference or Estimate(), first.p_draws
+    above = gap.low > 0 and p is not None and p <= LEVEL
+    best = "best" if above else "highest, not shown to be better than random rankings"
+    them, mean = "random rankings" if above else "these", fixed(random.mean, 3)
+    said = [f"By {judge}, {first.method} is {best} ({fixed(first.value, 3)}; {them} {mean})."]
     if found.ahead is not None and others:
-        ahead = f"{fixed(found.ahead.value, 3)} {confidence(found.ahead.low, found.ahead.high, 3)}"
-        word = "The next is" if found.ahead.low > 0 else "Not told apart from the next,"
-        said.append(f"{word} {others[0].method}: {ahead} lower.")
+        ends = confidence(found.ahead.low, found.ahead.high, 3)
+        away = "" if found.ahead.low > 0 else "not told apart: "
+        said.append(
+            f"Next is {others[0].method}, {away}{fixed(found.ahead.value, 3)} lower, {ends}."
+        )
     unjudged = [f"{name}: {why}" for name, why in found.unjudged.items()]
     return replace(
         shown,
