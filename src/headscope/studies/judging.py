@@ -247,9 +247,9 @@ def show_judges(found: JudgesResult, shown: Shown) -> Shown:
     judge, random = first.judge, found.random[first.judge]
     gap, p = first.difference or Estimate(), first.p_draws
     above = gap.low > 0 and p is not None and p <= LEVEL
-    best = "best" if above else "highest, not shown to be better than random rankings"
-    them, mean = "random rankings" if above else "these", fixed(random.mean, 3)
-    said = [f"By {judge}, {first.method} is {best} ({fixed(first.value, 3)}; {them} {mean})."]
+    best = "best" if above else "highest, not shown above random"
+    values = f"{fixed(first.value, 3)}; random rankings {fixed(random.mean, 3)}"
+    said = [f"By {judge}, {first.method} is {best} ({values})."]
     if found.ahead is not None and others:
         ends = confidence(found.ahead.low, found.ahead.high, 3)
         away = "" if found.ahead.low > 0 else "not told apart: "
