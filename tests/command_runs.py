@@ -172,6 +172,8 @@ def pocket_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
     write_jsonl(folder / "corpus.jsonl", corpus)
     yield made("use rate", *heads, "--data", folder / "corpus.jsonl")
     yield made("survey", "pocket", "--quick", "--method", "induction", "--method", "lahis")
+    yield made("survey", "pocket", "--quick", "--method", "induction", "--method", "attribution",
+               "--judge", "--judged", 4, *few, to="judged")  # fmt: skip
     yield made("atlas", "pocket", *pair, "--limit", 6, "--verify-limit", 2, *few)
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from headscope.estimates import Draws, Estimate
 from headscope.heads import Geometry, Head
-from headscope.results.common import ModelFacts, Ranking
+from headscope.results.common import Checked, ModelFacts, ModelResult, Ranking
 from headscope.results.overlap import PairOverlap
 from headscope.runs import Result, entry
 
@@ -128,7 +129,11 @@ class MethodsResult(Result):
 
 @dataclass(frozen=True)
 class MethodRun:
-    """A method of a survey: its run, below the survey's folder, or `why` it has none."""
+    """A method of a survey: its run, below the survey's folder, or `why` it has none.
+
+    `forward_tokens` went through all layers without gradients, `gradient_tokens` with; None where
+    they were not counted, since a run was stopped and went on.
+    """
 
     method: str
     measures: str
@@ -137,6 +142,51 @@ class MethodRun:
     compared: bool = False
     seconds: float | None = None
     why: str | None = None
+    forward_tokens: int | None = entry(absent=True)
+    gradient_tokens: int | None = entry(absent=True)
+
+
+@dataclass(frozen=True)
+class Judgement(Estimate):
+    """What a judge says of the ranking of a method, with its 95 % interval over examples.
+
+    `judge` is CPR or CMD with what replaces heads (`CPR zero`), or `prediction`: Spearman's
+    correlation of the harm of removing random sets with the sum of the scores of their heads.
+    `difference` is from the mean of random rankings, `p_draws` from the rank among them.
+    """
+
+    method: str = ""
+    judge: str = ""
+    difference: Estimate | None = None
+    p_draws: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class JudgesResult(ModelResult, Checked):
+    """The rankings of several methods beside one another and beside random ones.
+
+    `measure` is what circuits keep and sets harm. `random` has, by judge, the mean and the range of
+    `draws` random rankings; `sets` random sets of `size` heads were removed. `unjudged` says why a
+    method or an ablation has no judgement. `ahead` is the first method of `CPR zero` minus the
+    second.
+    """
+
+    tasks: tuple[str, ...] = ()
+    measure: str = ""
+    examples: int = 0
+    draws: int = 0
+    sets: int = 0
+    size: int = 0
+    judgements: tuple[Judgement, ...] = ()
+    random: Mapping[str, Draws] = field(default_factory=dict)
+    unjudged: Mapping[str, str] = field(default_factory=dict)
+    ahead: Estimate | None = None
+
+    def of(self, judge: str) -> dict[str, Judgement]:
+        """What a judge says of each method, the best first."""
+        sign = 1 if judge.startswith("CMD") else -1
+        own = [each for each in self.judgements if each.judge == judge]
+        return {each.method: each for each in sorted(own, key=lambda each: sign * each.value)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,4 +197,10 @@ class SurveyResult(Result):
     quick: bool
     runs: tuple[MethodRun, ...]
     comparison: MethodComparison = entry(flat="")
+    judges: JudgesResult | None = entry(absent=True)
     report: str | None = entry(absent=True)
+
+    @property
+    def checked(self) -> JudgesResult | None:
+        """What says if the original model does the task that methods are judged by."""
+        return self.judges

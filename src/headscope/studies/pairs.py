@@ -80,10 +80,14 @@ def read_directions(
     `reference`: so many pairs a direction, at most a quarter of its data, are set aside (see
     `PairFile.reference`); for the pocket model without data those of its train split.
 
-    Of a single file `choice.split` may be one of `HALVES`. Shots are drawn from the whole file, so
-    they are the same for both halves; reference pairs from the half alone, since those of the other
+    Of a single file `choice.split` may be one of `HALVES`; of the pocket model's own sentences
+    these are dev and test. Shots are drawn from the whole file, so they are the same for both
+    halves; reference pairs from the half alone, since those of the other
     are found on or tested on.
     """
+    if choice.split in HALVES and not choice.data and model == POCKET:
+        split = "dev" if choice.split == HALVES[0] else "test"
+        choice = dataclasses.replace(choice, split=None)
     if choice.split and not choice.data:
         raise InputError(
             f"--split {choice.split} is for --data; {model} takes its own sentences, to find on "

@@ -15,8 +15,9 @@ from headscope.studies.tasks import TaskChoice
 
 #: Sentences, documents, facts and pairs of prompts of a quick survey.
 QUICK = 20
-#: The direction that masks and gates are trained on where no task is named, for the pocket model.
-POCKET_PAIR = "en-de"
+#: The direction that masks and gates are trained on where no task is named, for the pocket model,
+#: and that methods are judged on; they then find on so many of its sentences.
+POCKET_PAIR, POCKET_SENTENCES = "en-de", 100
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,20 @@ class SurveyData(Settings):
 class SurveyPlan:
     """What a method is told of the survey it is to be a part of.
 
-    `quick`: little data, no long trainings; `runs` is the folder of the runs made so far.
+    `quick`: little data, no long trainings; `runs` is the folder of the runs made so far. `judged`:
+    on how many examples methods are judged, which none of them is to find on; None: they are not.
     """
 
     model: ModelChoice
     data: SurveyData
     quick: bool
     runs: Path
+    judged: int | None = None
+
+    @property
+    def by_pairs(self) -> bool:
+        """Whether methods are judged by how sentence pairs are translated."""
+        return self.judged is not None and not self.data.task
 
     def missing(self, given: object, flag: str) -> str | None:
         """Why a method cannot be run, if its data is neither given nor of the pocket model."""
@@ -66,11 +74,15 @@ class SurveyPlan:
             return None
         return f"no data for it was given; add {flag}"
 
-    def pairs(self) -> PairsChoice:
-        """The sentence pairs, few of them if it is to be quick."""
+    def pairs(self, split: str = "find") -> PairsChoice:
+        """The sentence pairs, few of them if it is to be quick; where methods are judged by them
+        those of one half."""
+        own = self.by_pairs and not self.data.pairs and self.model.model == POCKET
         return PairsChoice(
+            pair=(POCKET_PAIR,) if own else (),
             data=self.data.pairs,
-            limit=QUICK if self.quick else None,
+            split=split if self.by_pairs else None,
+            limit=QUICK if self.quick else POCKET_SENTENCES if own else None,
             shots=self.data.shots,
             shots_data=self.data.shots_data,
             language_names=self.data.language_names,
@@ -80,7 +92,21 @@ class SurveyPlan:
         """The documents, few of them if it is to be quick."""
         return DocumentsChoice(data=self.data.documents, limit=QUICK if self.quick else None)
 
-    def task(self) -> TaskChoice:
-        """The task that masks and gates are trained on."""
-        own = not self.data.task and self.model.model == POCKET
-        return TaskChoice(task=self.data.task, pair=(POCKET_PAIR,) if own else ())
+    def task(self, pairs: bool = False) -> TaskChoice:
+        """The task that masks and gates are trained on; with `pairs`, and where methods are judged
+        by them, sentence pairs if none is named."""
+        given = self.data.pairs if (pairs or self.by_pairs) and not self.data.task else ()
+        own = not self.data.task and not given and self.model.model == POCKET
+        held_out = TaskChoice.held_out if self.judged is None else self.judged
+        return TaskChoice(
+            task=self.data.task,
+            pair=(POCKET_PAIR,) if own else (),
+            data=given,
+            split="find" if given and self.by_pairs else None,  # the other half is judged by
+            held_out=1 if given and self.by_pairs else held_out,
+        )
+
+    def untasked(self, pairs: bool = False) -> str | None:
+        """Why a method cannot be run that needs such a task."""
+        flag = "--task FILE" + " or --pairs en-de=FILE" * pairs
+        return self.missing(self.data.task or self.task(pairs).data, flag)

@@ -90,16 +90,17 @@ def planned(
     seed: int,
     replacement: str,
     inside: int = 0,
+    beside: Sequence[Sequence[Head]] | None = None,
 ) -> list[Condition]:
     """The model as it is and without any head; then the selected ranking and the random ones, each
     with its first k heads kept; what `inside` looks into, the circuit of so many heads; and last
-    the rankings as a whole."""
+    the rankings as a whole. `beside` are rankings to take in the place of random ones."""
     every = tuple(geometry.heads())
     done: dict[str, Any] = {"gate": 0.0, "replacement": replacement}
     names = tuple(map(str, every))
     orders: dict[tuple[str, int | None], Sequence[Head]] = {(SELECTED, None): ranking}
     for way in ways:
-        rankings = random_rankings(ranking, geometry, draws, seed, way)
+        rankings = beside or random_rankings(ranking, geometry, draws, seed, way)
         orders |= {(way, number): order for number, order in enumerate(rankings)}
     conditions = [Condition(), Condition(NOTHING, of=KEPT, k=len(every), heads=names, **done)]
 

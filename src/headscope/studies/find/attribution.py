@@ -36,6 +36,7 @@ from headscope.studies.shows import (
     top_heads,
 )
 from headscope.studies.study import Study
+from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import TaskChoice, found_on, read_tasks, resolved_tasks
 
 COMMAND = "find attribution"
@@ -172,6 +173,15 @@ def _show(result: AttributionResult, run: Path) -> Shown:
     )
 
 
+def _survey(plan: SurveyPlan) -> FindAttribution | str:
+    if plan.quick and plan.judged is None:
+        return "a first look has no gradients of answers: without --quick it is run"
+    limit = None if plan.data.task else plan.pairs().limit
+    task = replace(plan.task(pairs=True), shots=plan.data.shots, limit=limit)
+    config = FindAttribution(plan.model, task, Attribution(seed=plan.data.seed))
+    return plan.untasked(pairs=True) or config
+
+
 command = Study(
     FindAttribution,
     find_attribution,
@@ -179,4 +189,5 @@ command = Study(
     show=_show,
     measures="how much worse the answer would be with the head's output in a corrupted input",
     needs="a task of inputs and outputs",
+    survey=_survey,
 )

@@ -493,7 +493,7 @@ def _survey(plan: SurveyPlan) -> FindCausalGating | str:
     if plan.quick:
         changes |= {"steps": 20, "pushed_steps": 20, "batch_size": 8, "seeds": 1}
     config = FindCausalGating(plan.model, plan.task(), changes=changes)
-    return plan.missing(plan.data.task, "--task FILE") or config
+    return plan.untasked() or config
 
 
 command = Study(

@@ -41,6 +41,7 @@ from headscope.studies.shows import (
     strongest,
 )
 from headscope.studies.study import Study
+from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.verify.heads import removal_scores, removing
 from headscope.studies.verify.reference import reference_number
 from headscope.studies.verify.removal import measured_alone
@@ -203,6 +204,14 @@ def _show(result: KnockoutsResult, run: Path) -> Shown:
     )  # fmt: skip
 
 
+def _survey(plan: SurveyPlan) -> FindKnockouts | str:
+    if plan.quick:
+        return "it reads the sentences four times for every head: without --quick it is run"
+    removal = _removal(seed=plan.data.seed, chat=plan.data.chat)
+    config = FindKnockouts(plan.model, plan.pairs(), removal=removal)
+    return plan.missing(plan.data.pairs, "--pairs en-de=FILE") or config
+
+
 command = Study(
     FindKnockouts,
     find_knockouts,
@@ -210,4 +219,5 @@ command = Study(
     show=_show,
     measures="how much worse translation is without a head, beside others removed at random",
     needs="sentence pairs",
+    survey=_survey,
 )

@@ -567,7 +567,7 @@ def _survey(plan: SurveyPlan) -> FindMask | str:
     if plan.quick:
         return "a mask needs its steps: without --quick it is trained"
     config = FindMask(plan.model, plan.task(), seed=plan.data.seed)
-    return plan.missing(plan.data.task, "--task FILE") or config
+    return plan.untasked() or config
 
 
 command = Study(FindMask, find_mask, result=FoundMask, show=_show, survey=_survey)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +45,7 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import count, fixed, sentence_of, tasks_of
-from headscope.studies.baseline import check_tasks, check_translations
+from headscope.studies.baseline import Works, check_tasks, check_translations
 from headscope.studies.leakage import check_leakage, check_task_leakage
 from headscope.studies.models import resolved_chat, run_with_model
 from headscope.studies.pairs import pair_inputs
@@ -209,6 +209,85 @@ class CircuitResult(ComparedResult):
     details: CircuitDetails = field(default_factory=CircuitDetails)
 
 
+class Examples(NamedTuple):
+    """What circuits are tested on, as the settings ask: directions, or tasks and what of them is
+    set aside."""
+
+    config: VerifyCircuit
+    directions: dict[str, PairFile]
+    tasks: dict[str, TaskSides]
+    set_aside: dict[str, Task]
+
+    def leakage(self, heads: str, allow_overlap: bool = False) -> Leakage:
+        """How many of them heads were found on; `InputError` for any, unless allowed."""
+        if not self.tasks:
+            return check_leakage(heads, self.directions, allow_overlap)
+        check_task_leakage(heads, self.set_aside.values(), allow_overlap)
+        tested = [sides.test for sides in self.tasks.values()]
+        return check_task_leakage(heads, tested, allow_overlap)
+
+    def prepared(self, lm: LanguageModel) -> tuple[Removal, Reference]:
+        """The settings with what `chat` comes to, and what is set aside for what replaces heads."""
+        config, removal = self.config, self.config.removal
+        if self.tasks:
+            chat = resolved_tasks(lm, _choice(config), config.model.model).chat
+            pools = ((own, self.tasks[name].pool) for name, own in self.set_aside.items())
+            rows = [row for own in pools for row in _rows(lm, *own, config)]
+            return replace(removal, chat=chat), from_tasks(rows) if rows else Reference()
+        removal = resolved_chat(lm, removal)
+        apart = any(pairs.reference for pairs in self.directions.values())
+        return removal, translations(lm, self.directions, removal) if apart else Reference()
+
+    def measured(
+        self,
+        lm: LanguageModel,
+        removal: Removal,
+        reference: Reference,
+        conditions: Sequence[Condition],
+        run: Run,
+        progress: Progress | None,
+    ) -> tuple[Works, str, dict[str, list[NDArray[Any]]], int]:
+        """If the original model does the task; the measure, of `MEASURED`; by part and condition
+        numbers of every example; and how many examples are left out."""
+        config, tasks, left_out = self.config, self.tasks, 0
+        wrong = tasks and all(sides.test.names_wrong for sides in tasks.values())
+        which, rules = config.measure or ("difference" if wrong else "loss"), config.baseline
+        check, rest = (run, rules, progress), (run, reference.replacements(lm, removal), progress)
+        if tasks:
+            works = check_tasks(lm, tasks, config.pairs.shots, removal.seed, *check)
+            arrays, left_out = _answered(lm, tasks, config, which, conditions, *rest)
+        else:
+            asked_of = replace(removal, measure=(which,))
+            works = check_translations(lm, self.directions, removal, *check)
+            *_, arrays = measured_alone(lm, self.directions, conditions, asked_of, *rest)
+        return works, which, arrays, left_out
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Content hashes, for a run's signature."""
+        return task_inputs(self.tasks) if self.tasks else pair_inputs(self.directions)
+
+
+def _choice(config: VerifyCircuit) -> TaskChoice:
+    return replace(
+        config.tasks, chat=config.removal.chat, shots=config.pairs.shots, limit=config.pairs.limit
+    )
+
+
+def read_examples(config: VerifyCircuit, *ablate: str) -> Examples:
+    """The examples to test on, and those set aside for these kinds of ablation."""
+    seed, model, apart = config.removal.seed, config.model.model, reference_number(*ablate)
+    if not config.tasks.task:
+        directions = read_test_directions(config.pairs, model, seed, apart)
+        return Examples(config, directions, {}, {})
+    tasks, set_aside = read_tasks(_choice(config), model, seed), dict[str, Task]()
+    for name, sides in tasks.items() if apart else ():
+        kept, drawn = drawn_apart(sides.test.examples, seed, sides.test.path)
+        set_aside[name] = replace(sides.test, examples=drawn)
+        tasks[name] = replace(sides, test=replace(sides.test, examples=kept))
+    return Examples(config, {}, tasks, set_aside)
+
+
 def verify_circuit(
     config: VerifyCircuit, out: Path | None = None, progress: Progress | None = None
 ) -> CircuitResult:
@@ -217,32 +296,11 @@ def verify_circuit(
     Raises `InputError` where the model is no better than without any head, and as `verify removal`.
     """
     began = time.monotonic()
-    ablate, seed, model = config.removal.ablate[0], config.removal.seed, config.model.model
-    apart = reference_number(ablate)
-    directions: dict[str, PairFile] = {}
-    tasks: dict[str, TaskSides] = {}
-    set_aside: dict[str, Task] = {}
-    if config.tasks.task:
-        choice = replace(
-            config.tasks, chat=config.removal.chat, shots=config.pairs.shots,
-            limit=config.pairs.limit,
-        )  # fmt: skip
-        tasks = read_tasks(choice, model, seed)
-        for name, sides in tasks.items() if apart else ():
-            kept, drawn = drawn_apart(sides.test.examples, seed, sides.test.path)
-            set_aside[name] = replace(sides.test, examples=drawn)
-            tasks[name] = replace(sides, test=replace(sides.test, examples=kept))
-        check_task_leakage(config.heads, set_aside.values(), config.allow_overlap)
-        tested = [sides.test for sides in tasks.values()]
-        leakage = check_task_leakage(config.heads, tested, config.allow_overlap)
-    else:
-        directions = read_test_directions(config.pairs, model, seed, apart)
-        leakage = check_leakage(config.heads, directions, config.allow_overlap)
+    ablate, seed = config.removal.ablate[0], config.removal.seed
+    examples = read_examples(config, ablate)
+    leakage = examples.leakage(config.heads, config.allow_overlap)
     lm = config.model.load_for(config.execution)
-    if tasks:
-        removal = replace(config.removal, chat=resolved_tasks(lm, choice, model).chat)
-    else:
-        removal = resolved_chat(lm, config.removal)
+    removal, reference = examples.prepared(lm)
     ranking, about = _ranking(lm, config)
     every = sizes_of(config.k, lm.geometry)
     sizes = tuple(size for size in every if size.k <= len(ranking) or size.k == lm.geometry.total)
@@ -267,12 +325,6 @@ def verify_circuit(
     conditions = planned(
         ranking, sizes, lm.geometry, removal.draws, removal.controls, seed, ablate, inside
     )
-    reference = Reference()
-    if apart and tasks:
-        pools = ((own, tasks[name].pool) for name, own in set_aside.items())
-        reference = from_tasks([row for own in pools for row in _rows(lm, *own, config)])
-    elif apart:
-        reference = translations(lm, directions, removal)
     settings = {
         "settings": replace(config, removal=removal),
         "ranking": list(map(str, ranking)),
@@ -282,20 +334,9 @@ def verify_circuit(
     }
 
     def compute(run: Run) -> CircuitResult:
-        measured, left_out = [each for each in conditions if each.of != CURVE], 0
-        wrong = tasks and all(sides.test.names_wrong for sides in tasks.values())
-        which = config.measure or ("difference" if wrong else "loss")
-        rules, shots = config.baseline, config.pairs.shots
-        if tasks:
-            works = check_tasks(lm, tasks, shots, seed, run, rules, progress)
-        else:
-            works = check_translations(lm, directions, removal, run, rules, progress)
-        more = run, reference.replacements(lm, removal), progress
-        if tasks:
-            arrays, left_out = _answered(lm, tasks, config, which, measured, *more)
-        else:
-            asked_of = replace(removal, measure=(which,))
-            *_, arrays = measured_alone(lm, directions, measured, asked_of, *more)
+        measured = [each for each in conditions if each.of != CURVE]
+        of = removal, reference, measured, run, progress
+        works, which, arrays, left_out = examples.measured(lm, *of)
         parts = {
             part: [*own, *(None for _ in range(len(conditions) - len(measured)))]
             for part, own in arrays.items()
@@ -317,7 +358,7 @@ def verify_circuit(
                     each.of for each in dropped(evidence)
                     if not ((fall := evidence.level(DROP, each)) and fall.low > 0)
                 ),
-                tasks=tuple(tasks),
+                tasks=tuple(examples.tasks),
                 left_out=left_out,
                 ablate=ablate,
                 reference_text=reference.facts,
@@ -327,9 +368,8 @@ def verify_circuit(
         )  # fmt: skip
         return replace(result, verdict=verdict(evidence, CPR, curve_of(evidence)))
 
-    data = task_inputs(tasks) if tasks else pair_inputs(directions)
     return run_with_model(
-        lm, COMMAND, out, settings, data, compute, began, seed=seed,
+        lm, COMMAND, out, settings, examples.digests, compute, began, seed=seed,
         kind=CircuitResult, config=config,
     )  # fmt: skip
 

@@ -363,7 +363,7 @@ def _survey(plan: SurveyPlan) -> VerifyHeads | str:
     if plan.quick:
         return "it reads the sentences twice for every head: without --quick it is run"
     pairs = plan.pairs()
-    if not plan.data.pairs:  # twenty directions, each sentence read 193 times
+    if not (pairs.data or pairs.pair):  # twenty directions, each sentence read 193 times
         pairs = replace(pairs, limit=10)
     config = VerifyHeads(plan.model, pairs, Removal(seed=plan.data.seed, chat=plan.data.chat))
     return plan.missing(plan.data.pairs, "--pairs en-de=FILE") or config

@@ -1,0 +1,137 @@
+"""Which method ranks the right heads: judged surveys of one model on several tasks, as JSON.
+
+    python bench/judge.py --task plural-de --task past-en --task ioi \
+        --out bench/results/judge-pocket.json
+    python bench/judge.py --model gemma3 --dtype bfloat16 --pair en-es --data en-es.tsv \
+        --sentences 200 --task antonyms.json --task ioi --judged 50 --method translation-score \
+        --method attribution --method induction --out bench/results/judge-gemma3.json
+
+Translation is judged, then each --task: `headscope survey MODEL --judge`. DATA is a file of tabs
+without names of columns: source, target, and links if there are any; the first --sentences of it
+are taken, half of them to find on and half to judge by. All methods take part but `soft-gate`,
+whose heads another one found. Runs are kept in --runs, and an interrupted one goes on there.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from machine import machine, tell
+
+from headscope.results.methods import SurveyResult
+from headscope.studies.bars import progress
+from headscope.studies.models import ModelChoice
+from headscope.studies.registry import methods
+from headscope.studies.survey import Survey, survey
+from headscope.studies.survey_plans import SurveyData
+
+COLUMNS = ("source", "target", "links")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="pocket")
+    parser.add_argument("--dtype")
+    parser.add_argument("--data", type=Path, help="sentence pairs; pocket has its own")
+    parser.add_argument("--pair", default="en-de")
+    parser.add_argument("--sentences", type=int, help="of --data; without it all")
+    parser.add_argument("--task", action="append", default=[], help="repeatable")
+    parser.add_argument("--no-translation", action="store_true", help="judge the tasks alone")
+    parser.add_argument("--method", action="append", default=[], help="repeatable; else all")
+    parser.add_argument("--judged", type=int, help="examples")
+    parser.add_argument("--draws", type=int, help="random rankings")
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--runs", type=Path, default=Path("runs/bench-judge"))
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    before = machine("cpu")
+    folder = given.runs / Path(given.model).stem
+    model = ModelChoice(given.model, **({"dtype": given.dtype} if given.dtype else {}))
+    pairs = (f"{given.pair}={_pairs(given, folder)}",) if given.data else ()
+    judged = {}
+    with progress() as update:
+        for task in [*([] if given.no_translation else [given.pair]), *given.task]:
+            named = () if task == given.pair else (task,)
+            data = SurveyData(pairs=pairs, task=named)
+            every = tuple(given.method) or tuple(name for name in methods() if name != "soft-gate")
+            asked = every, given.quick, None, True, given.judged, given.draws
+            config = Survey(model, data, *asked)
+            judged[Path(task).stem] = told(survey(config, folder / Path(task).stem, update))
+    result = {
+        "command": "bench/judge.py",
+        "machine": before,
+        "given": {
+            name: _named(value)
+            for name, value in vars(given).items()
+            if name not in ("runs", "out")
+        },
+        "judged": judged,
+    }
+    tell(result, given.out)
+
+
+def _named(value: Any) -> Any:
+    """What was given, without folders of a machine."""
+    if isinstance(value, list):
+        return [_named(each) for each in value]
+    return Path(value).name if isinstance(value, str | Path) else value
+
+
+def _pairs(given: argparse.Namespace, folder: Path) -> Path:
+    """The first sentences of the data, with the names of their columns."""
+    rows = given.data.read_text("utf-8").splitlines()[: given.sentences]
+    names = "\t".join(COLUMNS[: rows[0].count("\t") + 1])
+    folder.mkdir(parents=True, exist_ok=True)
+    file: Path = folder / f"{given.pair}.tsv"
+    file.write_text("\n".join([names, *rows, ""]), "utf-8")
+    return file
+
+
+def told(result: SurveyResult) -> dict[str, Any]:
+    """By judge what it says of each method (value, interval, p over random rankings), the best
+    first, and of random rankings (mean and range); what each method cost."""
+    found = result.judges
+    assert found is not None
+    random = {name: [own.mean, own.low, own.high] for name, own in found.random.items()}
+    return {
+        "measure": found.measure,
+        "examples": found.examples,
+        "model_does_the_task": found.baseline_works,
+        "draws": found.draws,
+        "sets": found.sets,
+        "heads_of_a_set": found.size,
+        "judges": {
+            judge: {
+                "methods": {
+                    name: [_short(each) for each in (own.value, own.low, own.high, own.p_draws)]
+                    for name, own in found.of(judge).items()
+                },
+                "random": [_short(each) for each in random[judge]],
+            }
+            for judge in random
+        },
+        "first_minus_second": found.ahead
+        and [_short(each) for each in (found.ahead.value, found.ahead.low, found.ahead.high)],
+        "unjudged": [*found.unjudged],
+        "left_out": {row.method: row.why for row in result.runs if row.run is None},
+        "costs": {
+            row.method: {
+                "seconds": row.seconds and round(row.seconds, 1),
+                "forward_tokens": row.forward_tokens,
+                "gradient_tokens": row.gradient_tokens,
+            }
+            for row in result.runs
+            if row.run is not None
+        },
+        "seconds_of_judging": round(found.seconds, 1),
+    }
+
+
+def _short(number: float | None) -> float | None:
+    return None if number is None or number != number else round(number, 4)
+
+
+if __name__ == "__main__":
+    main()

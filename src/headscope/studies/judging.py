@@ -1,0 +1,314 @@
+"""Rankings of several methods judged by the same conditions, each of which is measured once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headscope.ablations import KINDS, AblateName
+from headscope.errors import InputError
+from headscope.estimates import Draws, Estimate, Floats
+from headscope.evidence.blocks import LEVEL, draws_remedy, draws_words
+from headscope.evidence.rows import Condition, Evidence
+from headscope.find.regression import random_gates
+from headscope.heads import Head, check_geometry, count_of, named_scores
+from headscope.measure.intervals import resampled_scores
+from headscope.measure.ranking import centred, correlation, mid_ranks, rank_correlations
+from headscope.measure.statistics import counted_mean, p_draws
+from headscope.progress import Progress
+from headscope.results.methods import Judgement, JudgesResult
+from headscope.runs import Run
+from headscope.shown.blocks import Cell, Forest, Gap, Section, Shown, Table, grid
+from headscope.shown.words import confidence, count, enumeration, fixed
+from headscope.studies.models import run_with_model
+from headscope.studies.pairs import PairsChoice
+from headscope.studies.survey_plans import SurveyPlan
+from headscope.studies.tasks import TaskChoice
+from headscope.studies.verify.circuit import MEASURED, VerifyCircuit, curve_of, read_examples
+from headscope.verify.faithfulness import (
+    CMD,
+    CPR,
+    CURVE,
+    circuit_evidence,
+    planned,
+    random_rankings,
+    sizes_of,
+)
+from headscope.verify.translation import Removal
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+COMMAND = "survey --judge"
+#: Examples that are judged by, random rankings, and random sets of heads, if nothing is said.
+EXAMPLES, DRAWS, SETS = 100, 20, 200
+#: The share of the heads that a set holds; at least two, since single heads are found by.
+SHARE, LEAST = 0.05, 2
+RANDOM = "random"
+PREDICTION = "prediction"
+#: The judge that methods are sorted by.
+FIRST = "CPR zero"
+
+
+def circuit_settings(plan: SurveyPlan, draws: int = DRAWS) -> VerifyCircuit:
+    """How one ranking would be judged by itself, by mean ablation; `InputError` without data."""
+    if why := plan.untasked(pairs=True):
+        raise InputError(f"methods are judged by a task or by translation: {why}")
+    chat = plan.data.chat if plan.by_pairs else None  # tasks say it themselves
+    removal = Removal(
+        ablate=("mean",), draws=draws, controls=(RANDOM,), chat=chat, seed=plan.data.seed
+    )
+    pairs, tasks = PairsChoice(shots=plan.data.shots), plan.task()
+    if plan.by_pairs:
+        pairs, tasks = replace(plan.pairs("verify"), limit=plan.judged), TaskChoice()
+    return VerifyCircuit("", model=plan.model, pairs=pairs, removal=removal, tasks=tasks)
+
+
+def judges(
+    plan: SurveyPlan,
+    found: Mapping[str, str],
+    draws: int,
+    sets: int,
+    out: Path,
+    progress: Progress | None = None,
+    tell: Callable[[str], None] | None = None,
+) -> JudgesResult:
+    """Judge the runs of methods, by name, in a run folder of their own.
+
+    The best heads of every ranking, and of random ones, are kept as `verify circuit` does, with
+    each kind of ablation; and random sets of heads are removed, whose harm the sum of the scores of
+    their heads is to predict. What is the same for several rankings is measured once.
+
+    Raises `InputError` if no method ranks heads, or nothing can be judged on these data.
+    """
+    began, seed = time.monotonic(), plan.data.seed
+    examples = read_examples(circuit_settings(plan, draws), *KINDS)
+    lm = plan.model.load_for()
+    geometry = lm.geometry
+    size, sizes = max(LEAST, count_of(SHARE, geometry.total)), sizes_of((), geometry)
+    if geometry.total < 2 * LEAST:
+        raise InputError(f"a model of {count(geometry.total, 'head')} has no rankings to judge")
+    removal, reference = examples.prepared(lm)
+    removal = replace(removal, ablate=get_args(AblateName))
+    scored: dict[str, dict[Head, float]] = {}
+    unjudged: dict[str, str] = {}
+    for name, place in found.items():
+        try:
+            examples.leakage(place)
+            scores = named_scores(place, geometry)
+            if scores is None:
+                raise InputError("it chooses a set and ranks no heads")
+            check_geometry(scores, geometry, place)
+            scored[name] = dict(scores.ranked(plan.data.rank))
+        except InputError as error:
+            unjudged[name] = str(error)
+    if not scored:
+        why = "; ".join(f"{name}: {why}" for name, why in unjudged.items())
+        raise InputError(f"no method has a ranking that can be judged ({why})")
+    drawn = random_rankings([*geometry.heads()], geometry, draws, seed, RANDOM)
+    removed = random_gates(geometry, sets, size, seed)
+    settings = {
+        "settings": examples.config,
+        "removal": removal,
+        "scores": {name: [*own.items()] for name, own in scored.items()},
+        "sets": sets,
+        "reference text": reference.digest,
+    }
+
+    def kept(name: str, kind: str, other: str | None = None) -> list[tuple[str, Condition]]:
+        """The conditions of a ranking beside random ones, or beside another, with their keys."""
+        beside = drawn if other is None else [[*scored[other]]]
+        of = geometry, len(beside), (RANDOM,), seed, kind, 0, beside
+        made = planned([*scored[name]], sizes, *of)
+        return [("" if each.of == CURVE else each.key, each) for each in made]
+
+    def compute(run: Run) -> JudgesResult:
+        curves = {(name, kind): kept(name, kind) for name in scored for kind in KINDS}
+        gone = [
+            Condition(RANDOM, k=size, gate=0.0, draw=at, heads=tuple(map(str, own)))
+            for at, own in enumerate(removed)
+        ]
+        every = {key: each for key, each in chain(*curves.values()) if key}
+        every |= {each.key: each for each in gone}
+        if tell is not None:
+            tell(f"{count(len(scored), 'ranking')} to judge: {len(every)} passes of the examples")
+        of = removal, reference, [*every.values()], run, progress
+        works, which, arrays, _ = examples.measured(lm, *of)
+        numbers = {part: dict(zip(every, own, strict=True)) for part, own in arrays.items()}
+        measure = MEASURED[which]
+
+        def table(conditions: Sequence[tuple[str, Condition]]) -> Evidence:
+            parts = {part: [own.get(key) for key, _ in conditions] for part, own in numbers.items()}
+            return circuit_evidence([each for _, each in conditions], sizes, parts, measure, seed)
+
+        found, random, failed = list[Judgement](), dict[str, Draws](), dict[str, str]()
+        for (name, kind), conditions in curves.items():
+            try:
+                evidence = table(conditions)
+            except InputError as error:
+                failed[kind] = str(error)  # of every ranking
+                continue
+            for area in (CPR, CMD):
+                judge, curve = f"{area.upper()} {kind}", curve_of(evidence)
+                test = evidence.against(area, curve)[RANDOM]
+                own = evidence.level(area, curve) or Estimate()
+                given = name, judge, test.difference, test.p_draws
+                found.append(Judgement(own.value, own.low, own.high, *given))
+                random[judge] = evidence.draws(area, curve, RANDOM)
+        if not found:
+            raise InputError(failed["zero"])
+        harms = [[own[each.key] for each in gone] for own in numbers.values()]
+        predicted, random[PREDICTION] = _predictions(scored, drawn, removed, harms, measure, seed)
+        result = JudgesResult(
+            **works,
+            tasks=tuple(numbers),
+            measure=measure[0],
+            examples=sum(len(own[0]) for own in harms),
+            draws=draws,
+            sets=len(removed),
+            size=size,
+            judgements=(*found, *predicted),
+            random=random,
+            unjudged={**unjudged, **failed},
+        )
+        if len(best := [*result.of(FIRST)]) < 2:
+            return result
+        both = table(kept(best[0], "zero", best[1]))
+        return replace(result, ahead=both.against(CPR, curve_of(both))[RANDOM].difference)
+
+    return run_with_model(
+        lm, COMMAND, out, settings, examples.digests, compute, began, kind=JudgesResult, seed=seed
+    )
+
+
+def _predictions(
+    scored: Mapping[str, Mapping[Head, float]],
+    drawn: Sequence[Sequence[Head]],
+    removed: Sequence[Sequence[Head]],
+    harms: Sequence[Sequence[NDArray[Any]]],
+    measure: tuple[str, Any],
+    seed: int,
+) -> tuple[list[Judgement], Draws]:
+    """Spearman's correlation of the harm of removed sets, by part the numbers of their examples,
+    with the sum of their scores; of random rankings with that of their places."""
+    statistic = measure[1]
+    score = statistic.score or counted_mean
+    values = [np.array([float(score(each.sum(axis=0))) for each in own]) for own in harms]
+    again = [resampled_scores(own, score, seed=[seed, len(own[0])]) for own in harms]
+    harm, resampled = (statistic.sign * np.mean(each, axis=0) for each in (values, again))
+
+    def sums(scores: Mapping[Head, float]) -> Floats:
+        return np.array([sum(scores[head] for head in own) for own in removed])
+
+    places = [{head: -float(at) for at, head in enumerate(order)} for order in drawn]
+    ranks = [centred(mid_ranks(each)) for each in (harm, *map(sums, places))]
+    random = Draws.of([float(correlation(ranks[0], own)) for own in ranks[1:]])
+    found, layers = [], np.zeros(len(removed))
+    for name, scores in scored.items():
+        known = rank_correlations(harm, sums(scores), layers, resampled, 1, seed)["all"]
+        value, low, high = (np.nan if each is None else each for each in known.values())
+        p = None if np.isnan(value) else p_draws(-value, -np.array(random.each))
+        found.append(Judgement(value, low, high, name, PREDICTION, None, p))
+    return found, random
+
+
+@contextmanager
+def tokens_of(lm: LanguageModel) -> Iterator[dict[str, float]]:
+    """Counts the tokens that go through all layers, padding included: `forward_tokens` without
+    gradients, `gradient_tokens` with; those of some layers alone count by their share."""
+    import torch
+
+    layers, counted = lm.decoder_layers, {"forward_tokens": 0.0, "gradient_tokens": 0.0}
+
+    def counts(module: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
+        states = args[0] if args else named["hidden_states"]
+        kind = "gradient_tokens" if torch.is_grad_enabled() else "forward_tokens"
+        counted[kind] += states.shape[:-1].numel() / len(layers)
+
+    hooks = [layer.register_forward_pre_hook(counts, with_kwargs=True) for layer in layers]
+    try:
+        yield counted
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def show_judges(found: JudgesResult, shown: Shown) -> Shown:
+    """The page of a survey whose methods are judged: which ranks the right heads."""
+    first, *others = (found.of(FIRST) or found.of(found.judgements[0].judge)).values()
+    judge, random = first.judge, found.random[first.judge]
+    gap, p = first.difference or Estimate(), first.p_draws
+    above = gap.low > 0 and p is not None and p <= LEVEL
+    best = "best" if above else "highest, not shown above random"
+    values = f"{fixed(first.value, 3)}; random rankings {fixed(random.mean, 3)}"
+    said = [f"By {judge}, {first.method} is {best} ({values})."]
+    if found.ahead is not None and others:
+        ends = confidence(found.ahead.low, found.ahead.high, 3)
+        away = "" if found.ahead.low > 0 else "not told apart: "
+        said.append(
+            f"Next is {others[0].method}, {away}{fixed(found.ahead.value, 3)} lower, {ends}."
+        )
+    unjudged = [f"{name}: {why}" for name, why in found.unjudged.items()]
+    return replace(
+        shown,
+        title="Which method ranks the right heads",
+        lead=f"Which ranking is enough for {enumeration(found.tasks)}, and predicts what removing "
+        "heads does?",
+        finding=said,
+        uncertainty=f"Intervals are over {count(found.examples, 'example')}; "
+        f"{draws_words(found.draws)}.",
+        remedy=draws_remedy(found.draws),
+        cautions=[*shown.cautions, *([f"Not judged: {'; '.join(unjudged)}."] if unjudged else [])],
+        figure=_forest(found),
+        sections=[
+            Section("Judges", [_table(found)]),
+            *([Section("Agreement of the methods", [shown.figure])] if shown.figure else []),
+            *shown.sections,
+        ],
+    )
+
+
+def _table(found: JudgesResult) -> Table:
+    """Methods × judges."""
+    by, random = {judge: found.of(judge) for judge in found.random}, "random rankings"
+    return grid(
+        "Methods by judges",
+        (*next(iter(by.values())), random),
+        by,
+        lambda name, judge: Cell.of(found.random[judge] if name == random else by[judge][name]),
+        note="CPR: area under faithfulness over the share of heads kept, more is better; CMD: area "
+        "between it and 1, less is better; by what replaces the other heads. Prediction: rank "
+        f"correlation of the {found.measure} without each of {found.sets} random sets of "
+        f"{found.size} heads with the sum of the scores of these. Intervals over examples; of "
+        "random rankings mean and range",
+    )
+
+
+def _forest(found: JudgesResult) -> Forest:
+    """CPR of each ranking minus that of random ones."""
+
+    def gap(kind: str, own: Judgement) -> Gap:
+        away = own.difference or Estimate()
+        low, high = (away.low, away.high) if away.bounded else (None, None)
+        return Gap(kind, away.value, low, high, p=own.p_draws)
+
+    by = {kind: own for kind in KINDS if (own := found.of(f"CPR {kind}"))}
+    rows = [
+        (name, tuple(gap(kind, own[name]) for kind, own in by.items()))
+        for name in next(iter(by.values()))
+    ]
+    return Forest(
+        "CPR minus that of random rankings, by what replaces heads",
+        tuple(rows),
+        "Difference in CPR",
+        ("worse than random", "better than random"),
+        digits=3,
+    )
