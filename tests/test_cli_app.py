@@ -75,6 +75,8 @@ def test_a_flag_means_the_same_in_every_command() -> None:
     own |= {"--documents", "--bilingual", "--prompts", "--seeds"}
     # A paper's experiments ask questions in several languages, a survey in one.
     own |= {"--questions"}
+    # A language model judges failed translations, circuits judge the methods of a survey.
+    own |= {"--judge"}
     helps: dict[str, set[str]] = {}
     for _, command in commands():
         for parameter in command.params:

@@ -178,6 +178,7 @@ def test_a_cell_tells_its_numbers_by_pointer_and_by_arrow_keys(browser: Any, rep
         cells.nth(35).hover()
         assert tip.inner_text().startswith("head 2.3: ")
         assert f"TS {scores('mean', 'score')[35]:.3f}" in tip.inner_text()
+        page.page.mouse.move(0, 0)  # or what scrolls below the pointer would be read
         page.page.locator(".heatmap .matrix").focus()
         page.page.keyboard.press("Escape")
         read = []

@@ -120,7 +120,7 @@ def test_a_finished_step_of_other_settings_is_refused_and_nothing_is_lost(
     foreign = out / "runs" / "second"
     reproduce(Reproduce("small", only=("table-1",)), out)
     shutil.rmtree(foreign)
-    small_paper.FIRST.run(setting(out, seed=5), out / "other", None)
+    small_paper.SECOND.run(setting(out, seed=5), out / "other", None)
     (out / "other").rename(foreign)
     small_paper.CALLS.clear()
     before = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}
