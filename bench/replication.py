@@ -270,14 +270,16 @@ def _choices(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _stored(told: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Without the folder's place, and of random heads only the levels that a page shows."""
+    """Without the folder's place, and of random heads only the levels that a page shows; numbers to
+    six digits."""
     kept = [
         row
         for row in told.get("levels", ())
         if "#" not in row["condition"] or row["statistic"] in ("nll", "chrf")
     ]
     told = told | ({"levels": kept} if kept else {})
-    stored: dict[str, Any] = json.loads(json.dumps(told).replace(str(folder), "RUNS"))
+    text = json.dumps(told).replace(str(folder), "RUNS")
+    stored: dict[str, Any] = json.loads(text, parse_float=lambda own: float(f"{float(own):.6g}"))
     return stored
 
 
