@@ -28,13 +28,7 @@ from urllib.parse import quote, unquote
 from numpy.typing import NDArray
 
 from headscope.errors import InputError, placed
-from headscope.heads.store import (
-    RUN_FORMAT,
-    check_format,
-    packed,
-    read_tensors,
-    write_bytes,
-)
+from headscope.heads.store import RUN_FORMAT, check_format, packed, read_tensors, write_bytes
 from headscope.progress import Report
 from headscope.runs.plain import dump_json, dump_jsonl, file_digest
 from headscope.runs.reading import read_object, read_result

@@ -430,12 +430,11 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     source, made = list[str](), list[str]()
 
     def characters() -> Iterator[str]:
-        line = ""
         while char := _read(source):
             source.append(char)
-            line = "" if char == END else line + char
             if char not in (END, "\r") and unusable(char):
-                clean_text(line, f"stdin, line {source.count(END) + 1}:")
+                *before, line = "".join(source).split(END)
+                clean_text(line, f"stdin, line {len(before) + 1}:")
             yield char
 
     def pieces() -> Iterator[str]:
