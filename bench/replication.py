@@ -37,6 +37,7 @@ from real_models import (
 from safetensors.numpy import load_file
 
 from headscope.data.words import is_unspaced
+from headscope.measure.ranking import auc
 
 #: Directions whose words people linked, and those that a statistical aligner linked.
 GOLD = ("en-es", "es-en", "en-ru")
@@ -166,8 +167,8 @@ def _papers(quick: bool) -> Iterator[Timed]:
         data = f"--pair {pair} --data {{data}}/{pair}.test.tsv"
         yield step(f"lahis-off-target-{pair}", f"verify off-target {heads} {data} {few}", 0.4)
     yield step("lahis-transfer", f"verify transfer {heads} --pair en-zh {few}", 0.4)
-    gates = "--data {data}/xquad.de.json --language de --train 60 --stop 20 --test 60 --epochs 3"
-    yield step("lahis-gates", f"find soft-gate {heads}/de --k 20 {gates} --seeds 1", 0.6)
+    gates = "--data {data}/xquad.de.json --language de --train 60 --stop 20 --test 60"
+    yield step("lahis-gates", f"find soft-gate {heads}/scores/de --k 20 {gates} --seeds 3", 0.6)
     own = {task: f"--task {{tasks}}/{task}.json" for task in TASKS}
     for pair in ("en-zh", "en-de"):
         # The instruction follows the sentence, as in the public code.
@@ -323,6 +324,45 @@ def shares(runs: Path) -> dict[str, Any]:
     return found
 
 
+def rated(runs: Path) -> dict[str, Any]:
+    """By language: by how much the selected heads' rating tells texts with a translation better
+    (AUC) than the mean of random heads', with its bootstrap over texts, and p over draws."""
+    scores: dict[str, dict[str, list[list[float]]]] = {}
+    for file in sorted(runs.glob("0.5b-rate*/documents/*.jsonl")):
+        own: dict[tuple[str, str], list[float]] = {}
+        for row in map(json.loads, file.read_text("utf-8").splitlines()):
+            language, _, kind = row["id"].split()
+            own.setdefault((language, kind), []).append(row["score"])
+        for (language, kind), values in own.items():
+            scores.setdefault(language, {}).setdefault(kind, []).append(values)
+    told = {}
+    for language, kinds in scores.items():
+        looked_for, others = (np.array(kinds[kind]) for kind in ("bilingual", "monolingual"))
+        if len(looked_for) == 1:
+            continue
+        draw = np.random.default_rng(0)
+        values = np.array(
+            [
+                [auc(*two) for two in zip(looked_for[:, some], others[:, rest], strict=True)]
+                for some, rest in [
+                    (np.arange(looked_for.shape[1]), np.arange(others.shape[1])),
+                    *((_again(looked_for, draw), _again(others, draw)) for _ in range(1000)),
+                ]
+            ]
+        )
+        differences = values[:, 0] - values[:, 1:].mean(1)
+        told[language] = {
+            "auc": values[0].tolist(),
+            "difference": [differences[0], *np.quantile(differences[1:], (0.025, 0.975))],
+            "p": (1 + int((values[0, 1:] >= values[0, 0]).sum())) / values.shape[1],
+        }
+    return told
+
+
+def _again(scores: np.ndarray, draw: np.random.Generator) -> np.ndarray:
+    return draw.integers(scores.shape[1], size=scores.shape[1])
+
+
 def _first(name: str) -> str:
     """The run that a way of counting is compared with: of its direction, and of the model."""
     size, _, rest = name.partition("-ts-")
@@ -382,7 +422,7 @@ def main() -> None:
         )
         for timed in chosen
     }
-    result["shares"] = shares(runs)
+    result["shares"], result["rated"] = shares(runs), rated(runs)
     if given.out is not None and given.out.exists():
         result["steps"] = json.loads(given.out.read_text())["steps"] | result["steps"]
     tell(result, given.out)
