@@ -169,6 +169,11 @@ def _papers(quick: bool) -> Iterator[Timed]:
     # None of 19 sets of the same layers happened to hold the head that decides, 17.2.
     more = few.replace(f"--draws {draws}", f"--draws {99 if draws > 2 else draws}")
     yield step("lahis-off-target-en-de-99", f"verify off-target {heads} {data} {more}", 0.4)
+    # The head that these sets point to, alone: other sentences, other targets.
+    for pair, much in (("en-de", 2), ("en-es", 1), ("en-zh", 1), ("en-ru", 1)):
+        data = f"--pair {pair} --data {{data}}/{pair}.find.tsv"
+        some = f"--limit {max(2, limit // 5) * much} --draws {(draws + 1) * much - 1}"
+        yield step(f"head-17.2-{pair}", f"verify off-target --heads 17.2 {data} {some}", 0.2 * much)
     yield step("lahis-transfer", f"verify transfer {heads} --pair en-zh {few}", 0.4)
     gates = "--data {data}/xquad.de.json --language de --train 60 --stop 20 --test 60"
     yield step("lahis-gates", f"find soft-gate {heads}/scores/de --k 20 {gates} --seeds 3", 1.0)

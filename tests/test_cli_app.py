@@ -137,7 +137,7 @@ def test_an_interrupted_command_says_how_to_go_on(
     code, out, err = command("pocket", "sample", "--pair", "en-de")
     assert (code, out) == (130, "")
     assert err == (
-        "error: interrupted; run the same command again and it goes on where it stopped\n"
+        "error: interrupted; if a run had begun, the same command goes on where it stopped\n"
     )
 
 

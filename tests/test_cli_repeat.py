@@ -3,6 +3,7 @@ has changed."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from headscope.cli.repeat import REPEATS, fingerprint
+from headscope.heads import store
 from headscope.settings import build, options_in
 from headscope.studies.models import ModelChoice
 from headscope.studies.registry import study_of
@@ -59,6 +61,22 @@ def test_it_is_answered_from_its_folder(
     assert (other, len(loads)) == (first, 2)  # the usual way finds that it is the same run
     assert command(*GIVEN, *out, "--batch-tokens", 512) == first
     assert len(loads) == 2
+
+
+def test_a_full_disk_at_the_end_costs_nothing(
+    place: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = store.write_bytes
+
+    def full(path: Path, content: bytes) -> None:
+        if path.name == REPEATS:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        write(path, content)
+
+    monkeypatch.setattr(store, "write_bytes", full)
+    first = command(*GIVEN)
+    assert first.code == 0 and not [*place.rglob(REPEATS)]
+    assert command(*GIVEN) == first
 
 
 def changed_data(place: Path) -> None:

@@ -137,6 +137,13 @@ def test_config_that_is_no_json_names_the_line(tmp_path: Path) -> None:
         HeadSet.from_pretrained(tmp_path)
 
 
+def test_damaged_scores_in_a_run_are_named_not_overlooked(tmp_path: Path) -> None:
+    make("scores").save_pretrained(tmp_path / "scores" / "en-de")
+    (tmp_path / "scores" / "en-de" / "config.json").write_text('{\n"kind": oops}')
+    with pytest.raises(InputError, match=r"en-de/config\.json, line 2"):
+        resolve_heads(str(tmp_path), None, make("heads").geometry)
+
+
 def test_tensor_of_another_shape_is_refused(tmp_path: Path) -> None:
     make("gate").save_pretrained(tmp_path)
     path = tmp_path / "config.json"

@@ -29,7 +29,7 @@ from headscope.studies.pairs import PairsChoice
 from headscope.studies.registry import study_of
 from headscope.studies.study import shown_of
 from headscope.studies.tasks import TaskChoice, read_tasks
-from headscope.studies.verify.circuit import VerifyCircuit, verify_circuit
+from headscope.studies.verify.circuit import VerifyCircuit, dropped, verify_circuit
 from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.faithfulness import (
     CMD,
@@ -196,6 +196,18 @@ def test_a_text_measure_and_what_replaces_heads(tmp_path: Path) -> None:
             assert whole and without and kept and found
             wanted = (kept.value - without.value) / (whole.value - without.value)
             assert found.value == pytest.approx(wanted, abs=1e-9)
+
+
+def test_of_a_single_example_those_heads_are_idle_that_do_nothing_for_it(tmp_path: Path) -> None:
+    config = VerifyCircuit(
+        "5.3,5.1,4.3,0.0", (4,), pairs=PairsChoice(limit=1), measure="loss", inside=4,
+        removal=Removal(draws=1, controls=("random",), ablate=("zero",)),
+    )  # fmt: skip
+    result = verify_circuit(config, tmp_path)
+    falls = {each.of: result.evidence.level(DROP, each) for each in dropped(result.evidence)}
+    assert not any(fall is None or fall.bounded for fall in falls.values())
+    assert set(result.details.idle) == {head for head, fall in falls.items() if fall.value <= 0}
+    assert len(result.details.idle) < 4
 
 
 def test_tasks_equal_a_naive_loop(tmp_path: Path) -> None:

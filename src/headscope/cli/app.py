@@ -134,5 +134,5 @@ def _unsaid(arguments: Sequence[str]) -> Iterator[None]:
 
 
 def _interrupted() -> int:
-    output.fail("interrupted; run the same command again and it goes on where it stopped")
+    output.fail("interrupted; if a run had begun, the same command goes on where it stopped")
     return INTERRUPTED

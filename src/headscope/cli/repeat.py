@@ -15,6 +15,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, fields, is_dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -69,7 +70,9 @@ def remember(key: str | None, result: Any) -> None:
     own = None if key is None else _with_files(key, Path(run))
     known = _kept(Path(run))
     if own is not None and own not in known:
-        write_bytes(Path(run) / REPEATS, json.dumps([own, *known][:_MOST]).encode())
+        # The run is finished; without this file the command only takes longer the next time.
+        with suppress(OSError):
+            write_bytes(Path(run) / REPEATS, json.dumps([own, *known][:_MOST]).encode())
 
 
 def _kept(folder: Path) -> list[str]:

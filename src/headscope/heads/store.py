@@ -83,11 +83,10 @@ def installed_version() -> str:
 
 
 def kind_of(directory: str | PathLike[str]) -> str | None:
-    """The kind of the head artifact in a folder, or None if the folder holds none."""
-    try:
-        config = json.loads((Path(directory) / "config.json").read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
+    """The kind of the head artifact in a folder, or None if the folder holds none; `InputError` if
+    its config.json cannot be read as JSON."""
+    path = Path(directory) / "config.json"
+    config = _json(path) if path.is_file() else None
     if not isinstance(config, dict) or config.get("library") != "headscope":
         return None
     return str(config.get("kind"))
@@ -283,17 +282,9 @@ def _check_free(target: Path, kind: str) -> None:
 
 def _read_config(folder: Path, kind: str) -> dict[str, Any]:
     path = folder / "config.json"
-    try:
-        config = json.loads(path.read_bytes())
-    except FileNotFoundError as error:
-        raise InputError(
-            f"{folder}: holds no config.json; name a folder of saved {kind}"
-        ) from error
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
-    except (ValueError, RecursionError) as error:
-        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InputError(f"{path}{line}: is not valid JSON; save the artifact again") from error
+    if not path.exists():
+        raise InputError(f"{folder}: holds no config.json; name a folder of saved {kind}")
+    config = _json(path)
     if not isinstance(config, dict) or config.get("library") != "headscope":
         raise InputError(f"{path}: was not written by headscope; name a folder of saved {kind}")
     if config.get("kind") != kind:
@@ -304,6 +295,16 @@ def _read_config(folder: Path, kind: str) -> dict[str, Any]:
             f"format {FORMAT}; install the version that wrote it or save the artifact again"
         )
     return config
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_bytes())
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+        raise InputError(f"{path}{line}: is not valid JSON; save the artifact again") from error
 
 
 def model_card(

@@ -185,7 +185,7 @@ class CircuitDetails(Ranking, Ablation):
 
     `measure` is what faithfulness is of; `draws` are random rankings of each kind. `inside` is the
     size of the circuit that was looked into, `idle` its heads without which, each alone,
-    faithfulness is not shown to fall. `left_out` counts examples without a wrong answer, or of
+    faithfulness is not shown to fall (of a single example: does not fall). `left_out` counts examples without a wrong answer, or of
     which one answer begins the other.
     """
 
@@ -356,7 +356,8 @@ def verify_circuit(
                 inside=inside,
                 idle=tuple(
                     each.of for each in dropped(evidence)
-                    if not ((fall := evidence.level(DROP, each)) and fall.low > 0)
+                    if (fall := evidence.level(DROP, each))
+                    and (fall.low if fall.bounded else fall.value) <= 0
                 ),
                 tasks=tuple(examples.tasks),
                 left_out=left_out,
