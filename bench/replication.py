@@ -67,6 +67,8 @@ doc_to_target: answer
 metric_list:
   - {metric: acc, aggregation: mean, higher_is_better: true}
 """
+#: Heads of the large model that look at the name of the language that is asked for.
+NAMED = "10.10,16.9,21.2,22.6"
 #: Ways in which a share of heads can be counted, on the same sentences.
 WAYS = {
     "eflomal": "--aligner eflomal",
@@ -169,11 +171,19 @@ def _papers(quick: bool) -> Iterator[Timed]:
     # None of 19 sets of the same layers happened to hold the head that decides, 17.2.
     more = few.replace(f"--draws {draws}", f"--draws {99 if draws > 2 else draws}")
     yield step("lahis-off-target-en-de-99", f"verify off-target {heads} {data} {more}", 0.4)
-    # The head that these sets point to, alone: other sentences, other targets.
+    # The head that these sets point to, alone: other sentences, other targets. It looks at the name
+    # of the language, as four heads of the large model do (`language_name.py`).
+    sentences = max(2, limit // 5)
     for pair, much in (("en-de", 2), ("en-es", 1), ("en-zh", 1), ("en-ru", 1)):
-        data = f"--pair {pair} --data {{data}}/{pair}.find.tsv"
-        some = f"--limit {max(2, limit // 5) * much} --draws {(draws + 1) * much - 1}"
-        yield step(f"head-17.2-{pair}", f"verify off-target --heads 17.2 {data} {some}", 0.2 * much)
+        some = f"--pair {pair} --data {{data}}/{pair}.find.tsv --limit"
+        alone = f"--heads 17.2 {some} {sentences * much} --draws {(draws + 1) * much - 1}"
+        ways = ("", "mean", "resample") if pair == "en-de" else ("",)  # zeros may do harm, too
+        for way in ways:
+            name, more = (f"-{way}", f" --ablate {way}") if way else ("", "")
+            yield step(f"head-17.2-{pair}{name}", f"verify off-target {alone}{more}", 0.1 * much)
+        if pair in ("en-de", "en-zh"):
+            named = f"verify off-target --heads {NAMED} {some} {sentences} --draws {draws}"
+            yield Timed(Step(f"1.5b-heads-of-names-{pair}", "qwen-1.5b", named), 0.2)
     yield step("lahis-transfer", f"verify transfer {heads} --pair en-zh {few}", 0.4)
     gates = "--data {data}/xquad.de.json --language de --train 60 --stop 20 --test 60"
     yield step("lahis-gates", f"find soft-gate {heads}/scores/de --k 20 {gates} --seeds 3", 1.0)
