@@ -32,6 +32,7 @@ from headscope.lm.replacement import Mean, head_means
 from headscope.measure.identify import identifier_name, identify
 
 LANGUAGES = {"de": "German", "es": "Spanish", "zh": "Chinese", "ru": "Russian"}
+CONTROLS = ("random", "same layers")
 #: Heads that are listed, tokens that are written, and words that a sentence has at most.
 LISTED, WRITTEN, WORDS = 5, GenerateConfig(max_new_tokens=48), 24
 
@@ -149,6 +150,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="a TSV with a column source")
     parser.add_argument("--sentences", type=int, default=20)
     parser.add_argument("--draws", type=int, default=19)
+    parser.add_argument("--control", action="append", choices=CONTROLS, help="repeatable; else all")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -159,7 +161,7 @@ def main() -> None:
     seen, tested, found_on = np.split(np.array(short), np.cumsum([given.sentences] * 2))
     lm = headscope.load(str(given.model), dtype=given.dtype)
     selected = HeadSet.of(lm.geometry, given.heads.split(","))
-    drawn = {kind: draw_sets(selected, given.draws, 0, kind) for kind in ("random", "same layers")}
+    drawn = {kind: draw_sets(selected, given.draws, 0, kind) for kind in given.control or CONTROLS}
     sets = {SELECTED: [selected], **drawn}
     result = {
         "command": "bench/language_name.py",
