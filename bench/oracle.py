@@ -6,7 +6,9 @@
 The right half is written from the papers' definitions and calls nothing of headscope: weights and
 tokenizer from transformers' own GGUF reader, whole attention matrices from its eager kernel, heads
 removed by a hook on `o_proj`, gradients by autograd through the same hook. It also counts
-translation scores by words, as some annotators link: a word is a hit if its first token is.
+translation scores by words, as some annotators link: a word is a hit if its first token is. Of
+--head, which says in which language the model answers, it compares the attention to the language's
+name, and what is written without the head and with its output before Spanish answers.
 """
 
 from __future__ import annotations
@@ -23,9 +25,14 @@ from machine import machine, tell
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import headscope
+from headscope.heads import Head, HeadSet
+from headscope.lm.replacement import Mean, head_means
+from headscope.measure.identify import identify
 
-PROMPT = "Translate this sentence from English to Spanish\nSentence: {source}\nAnswer:"
+PROMPT = "Translate this sentence from English to {language}\nSentence: {source}\nAnswer:"
 K = 20
+#: Tokens of a text that is written.
+WRITTEN = 24
 
 
 class Asked(NamedTuple):
@@ -50,9 +57,9 @@ class Plain:
         config = self.model.config
         self.shape = (config.num_hidden_layers, config.num_attention_heads)
 
-    def asked(self, source: str, target: str) -> Asked:
+    def asked(self, source: str, target: str = "", language: str = "Spanish") -> Asked:
         """The question and its answer as tokens."""
-        turn = [{"role": "user", "content": PROMPT.format(source=source)}]
+        turn = [{"role": "user", "content": PROMPT.format(source=source, language=language)}]
         prompt = self.tokenizer.apply_chat_template(
             turn, tokenize=False, add_generation_prompt=True
         )
@@ -61,13 +68,14 @@ class Plain:
         return Asked(torch.tensor([read["input_ids"]]), read["offset_mapping"], text, len(prompt))
 
     @contextmanager
-    def gated(self, gate: torch.Tensor) -> Iterator[None]:
-        """What every head gives is multiplied by its number of `gate` (layers, heads)."""
+    def gated(self, gate: torch.Tensor, instead: Any = 0.0) -> Iterator[None]:
+        """What every head gives is multiplied by its number of `gate` (layers, heads), and what
+        stands `instead` (a head's output, or zero) by the rest."""
 
         def hook(layer: int) -> Any:
             def before(module: Any, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-                given = inputs[0].unflatten(-1, (self.shape[1], -1))
-                return ((given * gate[layer, :, None]).flatten(-2),)
+                given, own = inputs[0].unflatten(-1, (self.shape[1], -1)), gate[layer, :, None]
+                return ((given * own + instead * (1 - own)).flatten(-2),)
 
             return before
 
@@ -80,6 +88,20 @@ class Plain:
         finally:
             for handle in handles:
                 handle.remove()
+
+    def output_of(self, head: tuple[int, int], ids: torch.Tensor) -> torch.Tensor:
+        """What a head gives at the last token, before `o_proj`."""
+        seen: list[torch.Tensor] = []
+        projection = self.model.model.layers[head[0]].self_attn.o_proj
+        handle = projection.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+        self.model(ids, use_cache=False)
+        handle.remove()
+        return seen[0][0, -1].unflatten(-1, (self.shape[1], -1))[head[1]]
+
+    def written(self, ids: torch.Tensor) -> str:
+        """What is written greedily."""
+        made = self.model.generate(ids, max_new_tokens=WRITTEN, do_sample=False)
+        return str(self.tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True))
 
     def losses(self, ids: torch.Tensor) -> torch.Tensor:
         """The loss of every token but the first."""
@@ -169,12 +191,57 @@ def importance(plain: Plain, texts: list[str]) -> np.ndarray:
     return np.abs(slopes).mean(0) * (np.array(slopes) < 0).mean(0)
 
 
+@torch.no_grad()
+def language_head(plain: Plain, lm: Any, name: str, sources: list[str]) -> dict[str, Any]:
+    """The head that says the language, asked for German: by both ways its attention to the name,
+    and the texts that are alike without it and with its mean output before Spanish answers."""
+    head = Head.parse(name)
+    layer, number, language = head.layer, head.head, "German"
+    german, spanish = (
+        [plain.asked(source, language=each) for source in sources] for each in (language, "Spanish")
+    )
+    mean = torch.stack([plain.output_of((layer, number), each.ids) for each in spanish]).mean(0)
+    # An answer of one token: the last one of the prompt, at which the first word is chosen.
+    rows = [each.ids[0].tolist() for each in spanish]
+    means = Mean(np.stack([head_means(lm, rows, [len(row) - 1 for row in rows])[-1]] * 3))
+    gate = torch.ones(plain.shape)
+    gate[layer, number] = 0
+    seen: dict[str, list[float]] = {"headscope": [], "oracle": []}
+    texts: dict[str, list[tuple[str, str]]] = {"without": [], "Spanish": []}
+    for asked in german:
+        begin = asked.text.index(f"to {language}") + len("to")
+        place = next(at for at, span in enumerate(asked.spans) if span[0] == begin)
+        attention = plain.model(asked.ids, output_attentions=True, use_cache=False).attentions
+        seen["oracle"].append(float(attention[layer][0, number, -1, place]))
+        seen["headscope"].append(float(lm.attention(asked.text)[head][-1, place]))
+        for kind, instead, replacement in (("without", 0.0, None), ("Spanish", mean, means)):
+            with plain.gated(gate, instead):
+                theirs = plain.written(asked.ids)
+            with lm.gated(HeadSet.of(lm.geometry, [head]).removed(), replacement):
+                made = lm.generate([asked.text], max_new_tokens=WRITTEN, special=False)[0].text
+            texts[kind].append((made, theirs))
+    return {
+        "head": name,
+        "sentences": len(sources),
+        "attention to the name": {way: float(np.mean(values)) for way, values in seen.items()},
+        "largest difference": float(np.abs(np.subtract(*seen.values())).max()),
+        **{
+            f"texts alike, {kind}": sum(ours.strip() == theirs.strip() for ours, theirs in pairs)
+            for kind, pairs in texts.items()
+        },
+        "languages": {
+            kind: identify([theirs for _, theirs in pairs]) for kind, pairs in texts.items()
+        },
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True, help="pairs with links, en-es")
     parser.add_argument("--documents", type=Path, required=True, help="one a line")
     parser.add_argument("--pairs", type=int, default=40)
+    parser.add_argument("--head", help="that says the language")
     parser.add_argument("--runs", type=Path, default=Path("runs/bench-oracle"))
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
@@ -232,6 +299,9 @@ def main() -> None:
         "largest": float(expected.max()),
         "largest difference": float(np.abs(own - expected).max()),
     }
+    if given.head:
+        sources = [source for source, *_ in tested]
+        result["language head"] = language_head(plain, lm, given.head, sources)
     tell(result, given.out)
 
 
