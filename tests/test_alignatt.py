@@ -125,6 +125,13 @@ DAMAGED: list[tuple[str, Any]] = [
     ("num_heads", "3"),
     ("model", "half \ud800"),
     ("direction", "half \ud800"),
+    ("ts_matrix", [[0.1, 0.2, 0.3], [0.1, 7.5, 0.2]]),
+    ("ts_matrix", [[0.1, 0.2, 0.3], [0.1, -1, 0.2]]),
+    ("model", 7),
+    ("direction", 5),
+    ("used_pairs", "x"),
+    ("used_pairs", -5),
+    ("used_target_tokens", True),
 ]
 
 
@@ -156,6 +163,8 @@ def test_word_alignments_are_pairs_with_links_between_units(tmp_path: Path) -> N
     assert pair.links == {(2, 0), (2, 1), (3, 0), (3, 1), (4, 2)} and pair.aligner == "llm"
     (sure,) = aligned(tmp_path, PAIR, min_confidence=0.5).pairs
     assert sure.links == {(2, 0), (2, 1), (3, 0), (3, 1)}  # above, not equal
+    with pytest.raises(InputError, match="--min-confidence"):
+        aligned(tmp_path, PAIR, min_confidence=1.0)
 
 
 def test_pairs_whose_words_are_not_in_their_sentences_are_left_out(tmp_path: Path) -> None:

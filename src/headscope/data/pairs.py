@@ -410,6 +410,8 @@ def _read_alignments(
     source: PairSource, sentence: Callable[[Any, str, str], str]
 ) -> tuple[list[SentencePair], str]:
     """The pairs of a file of word alignments whose words follow one another in their sentences."""
+    if source.min_confidence is not None and source.min_confidence >= 1:
+        raise InputError("--min-confidence is 1, and no link is above that; give a smaller one")
     texts = [Field(name, sentence) for name in _ALIGNED[:2]]
     words = [Field(name, _words) for name in _ALIGNED[2:4]]
     named = Field("direction", text_cell("give languages such as en-de"), None)

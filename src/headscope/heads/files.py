@@ -138,14 +138,19 @@ def read_heads_file(spec: str | PathLike[str]) -> HeadsFile:
         about = json.loads(text)
         said = {name: about.get(theirs) for name, theirs in {"model": "model", **ABOUT}.items()}
         for name, value in said.items():
-            check_unicode(str(value), f"{path}: {name!r}")
+            theirs, text_wanted = ABOUT.get(name, name), name in ("model", "pair")
+            check_unicode(str(value), f"{path}: {theirs!r}")
+            is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+            if value is not None and not (isinstance(value, str) if text_wanted else is_count):
+                wanted = "a text" if text_wanted else "a count"
+                raise InputError(f"{path}: {theirs!r} is {_shown(value)}; give {wanted}")
         model = said.pop("model")
         return HeadsFile(
             str(spec),
             kind,
             tuple(entries),
-            model if isinstance(model, str) else None,
-            {name: value for name, value in said.items() if isinstance(value, str | int)},
+            model,
+            {name: value for name, value in said.items() if value is not None},
             tuple(row.index(None) if None in row else len(row) for row in about.get(MATRIX) or ()),
         )
     return HeadsFile(str(spec), kind, tuple(entries))
@@ -316,7 +321,13 @@ def _matrix_entries(file: Path, text: str, at: dict[str, int]) -> Iterator[Entry
                     "has heads behind it; give its score"
                 )
             if score is not None:  # the model has no such head
-                yield _entry(file, line, layer, head, score)
+                entry = _entry(file, line, layer, head, score)
+                if entry.score is not None and not 0 <= entry.score <= 1:
+                    raise InputError(
+                        f"{file}, line {line}: head {layer}.{head} of {MATRIX} is {score}, but a "
+                        "translation score is a share; correct it"
+                    )
+                yield entry
 
 
 def _retrieval_entries(

@@ -161,11 +161,13 @@ def yaml_text(heads: Iterable[Head], model: str | None = None) -> str:
     return f'attn_head_set: "{listed}"\n{named}'
 
 
-def alignatt_text(scores: HeadScores, heads: Iterable[Head], threshold: float) -> str:
+def alignatt_text(
+    scores: HeadScores, heads: Iterable[Head], threshold: float, selected_by: str = ""
+) -> str:
     """The file that AlignAtt4LLM takes its heads from, the first of `token_alignment_heads`.
 
-    `heads` are these, best first; `threshold` is written as the paper's. A place without a head is
-    null.
+    `heads` are these, best first, and `selected_by` how they were chosen; `threshold` is written as
+    the paper's. A place without a head is null.
     """
     pairs = scores.config.get("examples")
 
@@ -180,6 +182,7 @@ def alignatt_text(scores: HeadScores, heads: Iterable[Head], threshold: float) -
         "num_layers": layers,
         "num_heads": width,
         "paper_threshold": threshold,
+        "selected_by": selected_by,
         "score_name": "paper_translation_score_argmax",
         ALIGNMENT: listed(heads),
         "all_heads_ranked": listed(head for head, _ in scores.ranked("score")),

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from headscope import options
 from headscope.compare.artifacts import GEOMETRY, Artifact, read_artifacts
 from headscope.errors import InputError
-from headscope.heads import Amount, Geometry, GroupedGeometry, Head
+from headscope.heads import Amount, Geometry, GroupedGeometry, Head, rank_words
 from headscope.heads.files import ALIGNATT
 from headscope.heads.published import (
     DUO_ATTENTION,
@@ -160,13 +160,16 @@ def _alignment(artifact: Artifact, config: WriteHeads) -> tuple[str, dict[str, A
         )
     if config.k is not None or artifact.heads is not None:
         heads = list(artifact.top(config.k, rank=config.rank))
+        selected_by = f"{len(heads)} heads that were named or are best"
     else:
         heads = [head for head, score in scores.ranked(config.rank) if score > THRESHOLD]
+        selected_by = f"{rank_words(scores.ranking(config.rank))} above {THRESHOLD}"
     if not heads:
         raise InputError(
             f"{artifact.place}: no head scores above {THRESHOLD}; name how many are written by --k"
         )
-    return alignatt_text(scores, heads, THRESHOLD), {"heads": len(heads), "scored": True}
+    text = alignatt_text(scores, heads, THRESHOLD, selected_by)
+    return text, {"heads": len(heads), "scored": True}
 
 
 def _full_attention(artifact: Artifact, config: WriteHeads) -> tuple[str, dict[str, Any]]:

@@ -445,9 +445,10 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
             made.append(piece)
             yield piece
         words = len(running_words("".join(source)))
-        seconds = (time.process_time() - began) / max(words, 1)
+        seconds = (time.process_time() - began) / words if words else None
         told.update(words=words, lines="".join(made).split("\n")[:-1], cpu_seconds_a_word=seconds)
-        print(f"{count(words, 'word')}, {fixed(seconds, 3)} CPU seconds each", file=sys.stderr)
+        each = "" if seconds is None else f", {fixed(seconds, 3)} CPU seconds each"
+        print(f"{count(words, 'word')}{each}", file=sys.stderr)
 
     return told, pieces()
 

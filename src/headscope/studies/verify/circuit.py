@@ -185,8 +185,8 @@ class CircuitDetails(Ranking, Ablation):
 
     `measure` is what faithfulness is of; `draws` are random rankings of each kind. `inside` is the
     size of the circuit that was looked into, `idle` its heads without which, each alone,
-    faithfulness is not shown to fall (of a single example: does not fall). `left_out` counts examples without a wrong answer, or of
-    which one answer begins the other.
+    faithfulness is not shown to fall (of a single example: does not fall). `left_out` counts
+    examples without a wrong answer, or of which one answer begins the other.
     """
 
     heads: tuple[str, ...] = ()
