@@ -291,8 +291,9 @@ def test_the_inside_of_a_circuit() -> None:
             assert every - set(each.heads) == circuit - parts[each.draw]
     stream = np.random.default_rng(1)
     numbers = [
-        None if each.of == CURVE else np.stack([stream.random(6) + (at == 1), np.ones(6)], 1)
+        np.stack([stream.random(6) + (at == 1), np.ones(6)], 1)
         for at, each in enumerate(made)
+        if each.of != CURVE
     ]
     evidence = circuit_evidence(made, sizes, {"en-de": numbers}, ("nll", LOSSES["nll"]))
 
@@ -313,7 +314,7 @@ def test_the_inside_of_a_circuit() -> None:
 def test_what_has_nothing_to_keep_is_refused() -> None:
     geometry, sizes = Geometry.uniform(2, 2), (Size(0.5, 2), Size(1.0, 4))
     conditions = planned(list(geometry.heads()), sizes, geometry, 1, ("random",), 0, "zero")
-    numbers = [np.array([[1.0, 1], [2, 1]]) if each.of != CURVE else None for each in conditions]
+    numbers = [np.array([[1.0, 1], [2, 1]]) for each in conditions if each.of != CURVE]
     with pytest.raises(InputError, match="no better than without any head"):
         circuit_evidence(conditions, sizes, {"en-de": numbers}, ("nll", LOSSES["nll"]))
     with pytest.raises(InputError, match="no measure"):

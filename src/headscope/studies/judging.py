@@ -123,12 +123,11 @@ def judges(
         "reference text": reference.digest,
     }
 
-    def kept(name: str, kind: str, other: str | None = None) -> list[tuple[str, Condition]]:
-        """The conditions of a ranking beside random ones, or beside another, with their keys."""
+    def kept(name: str, kind: str, other: str | None = None) -> list[Condition]:
+        """The conditions of a ranking beside random ones, or beside another."""
         beside = drawn if other is None else [[*scored[other]]]
         of = geometry, len(beside), (RANDOM,), seed, kind, 0, beside
-        made = planned([*scored[name]], sizes, *of)
-        return [("" if each.of == CURVE else each.key, each) for each in made]
+        return planned([*scored[name]], sizes, *of)
 
     def compute(run: Run) -> JudgesResult:
         curves = {(name, kind): kept(name, kind) for name in scored for kind in KINDS}
@@ -136,8 +135,8 @@ def judges(
             Condition(RANDOM, k=size, gate=0.0, draw=at, heads=tuple(map(str, own)))
             for at, own in enumerate(removed)
         ]
-        every = {key: each for key, each in chain(*curves.values()) if key}
-        every |= {each.key: each for each in gone}
+        measured = (each for each in chain(*curves.values(), gone) if each.of != CURVE)
+        every = {each.key: each for each in measured}
         if tell is not None:
             tell(f"{count(len(scored), 'ranking')} to judge: {len(every)} passes of the examples")
         of = removal, reference, [*every.values()], run, progress
@@ -145,9 +144,10 @@ def judges(
         numbers = {part: dict(zip(every, own, strict=True)) for part, own in arrays.items()}
         measure = MEASURED[which]
 
-        def table(conditions: Sequence[tuple[str, Condition]]) -> Evidence:
-            parts = {part: [own.get(key) for key, _ in conditions] for part, own in numbers.items()}
-            return circuit_evidence([each for _, each in conditions], sizes, parts, measure, seed)
+        def table(conditions: Sequence[Condition]) -> Evidence:
+            keys = [each.key for each in conditions if each.of != CURVE]
+            parts = {part: [own[key] for key in keys] for part, own in numbers.items()}
+            return circuit_evidence(conditions, sizes, parts, measure, seed)
 
         found, random, failed = list[Judgement](), dict[str, Draws](), dict[str, str]()
         for (name, kind), conditions in curves.items():

@@ -119,7 +119,7 @@ def planned(
         own = Condition(DROPPED, str(head), inside, draw=at, heads=keeping(kept), **done)
         conditions.append(own)
     for at, part in enumerate(_parts(circuit, seed)):
-        left, gone = keeping({*circuit} - part), tuple(str(head) for head in every if head in part)
+        left, gone = keeping({*circuit} - part), keeping({*every} - part)
         conditions += [
             Condition(PART, k=inside, draw=at, heads=left, **done),
             Condition(REST, k=len(part), draw=at, heads=gone, **done),
@@ -152,90 +152,69 @@ def areas(shares: Sequence[float], values: Floats) -> tuple[Floats, Floats]:
 def circuit_evidence(
     conditions: Sequence[Condition],
     sizes: Sequence[Size],
-    parts: Mapping[str, Sequence[NDArray[Any] | None]],
+    parts: Mapping[str, Sequence[NDArray[Any]]],
     measure: tuple[str, Statistic],
     seed: int = 0,
 ) -> Evidence:
     """The table of a measure, of faithfulness at every size, and of both areas.
 
     `parts` has, of each part, the numbers of its examples under every condition, (examples,
-    features); None under curves. InputError where the model does no better than without any head.
+    features), but for the curves, which come last. InputError where the model does no better than
+    without any head.
     """
     name, statistic = measure
     score: FromStatistics = statistic.score or counted_mean
     shares = [size.share for size in sizes]
     total = conditions[1].k
 
-    def places(curve: Condition) -> list[int]:
-        """Where the ranking of a curve is at each size."""
-        known = {
-            each.k: at
-            for at, each in enumerate(conditions)
-            if each.of == KEPT and (each.kind, each.draw) == (curve.kind, curve.draw)
-        }
-        return [{0: 1, total: 0}.get(size.k, known.get(size.k, -1)) for size in sizes]
-
     def of(sums: NDArray[Any], parts: int) -> list[Floats]:
         return [np.asarray(score(each)) for each in np.split(sums, parts, axis=-1)]
 
-    def at_size(sums: NDArray[Any]) -> Floats:
-        return faithfulness(*of(sums, 3))
-
-    def area(which: int) -> FromStatistics:
-        def scored(sums: NDArray[Any]) -> Floats:
-            *kept, without, whole = of(sums, len(sizes) + 2)
-            return areas(shares, np.stack([faithfulness(e, without, whole) for e in kept], -1))[
-                which
-            ]
-
-        return scored
+    def area(sums: NDArray[Any], which: int) -> Floats:
+        *kept, without, whole = of(sums, len(sizes) + 2)
+        return areas(shares, np.stack([faithfulness(e, without, whole) for e in kept], -1))[which]
 
     def drop(sums: NDArray[Any]) -> Floats:
         """Of two kinds of heads kept, by how much the second keeps more."""
         less, more, *ends = of(sums, 4)
         return faithfulness(more, *ends) - faithfulness(less, *ends)
 
-    kinds = {(each.kind, each.of, each.k, each.draw): at for at, each in enumerate(conditions)}
-
-    def beside(numbers: Sequence[NDArray[Any] | None], kind: str, other: Any) -> list[Any]:
-        """The numbers of the conditions of a kind, with those of another and of both ends."""
-        return [
-            np.concatenate([numbers[at], numbers[kinds[other(each)]], numbers[1], numbers[0]], 1)
-            if each.kind == kind
-            else None
-            for at, each in enumerate(conditions)
-        ]
-
+    places = {(each.kind, each.of, each.k, each.draw): at for at, each in enumerate(conditions)}
+    rest = {each.draw: at for at, each in enumerate(conditions) if each.kind == REST}
+    # By statistic and condition whose numbers it takes, before those without any head and with all.
+    taken: dict[str, dict[int, list[int]]] = {
+        name: {} for name in (FAITHFULNESS, CPR, DROP, INCOMPLETE)
+    }
+    for at, each in enumerate(conditions):
+        if each.of == CURVE:
+            taken[CPR][at] = [
+                {0: 1, total: 0}[k] if k in (0, total) else places[each.kind, KEPT, k, each.draw]
+                for _, k in sizes
+            ]
+        elif each.k not in (0, total):
+            taken[FAITHFULNESS][at] = [at]
+        if each.kind == DROPPED:
+            taken[DROP][at] = [at, places[SELECTED, KEPT, each.k, None]]
+        elif each.kind == PART:
+            taken[INCOMPLETE][at] = [at, rest[each.draw]]
+    curves = taken[CPR]
     counted: dict[str, dict[str, list[NDArray[Any] | None]]] = {}
-    curves = {at: places(each) for at, each in enumerate(conditions) if each.of == CURVE}
     for part, numbers in parts.items():
-        whole, without = numbers[0], numbers[1]
-        assert whole is not None and without is not None
-        gain = float(score(whole.sum(axis=0)) - score(without.sum(axis=0)))
+        gain = float(score(numbers[0].sum(axis=0)) - score(numbers[1].sum(axis=0)))
         if statistic.sign * gain >= 0:
             raise InputError(
                 f"{part}: {statistic.words} is no better than without any head, so no part of "
                 "the heads can keep it; use another measure, model or other examples"
             )
-        ends = [without, whole]
-        own = counted[part] = {name: list(numbers)}
-        own[FAITHFULNESS] = [
-            np.concatenate([each, *ends], axis=1)
-            if each is not None and condition.k not in (0, total)
-            else None
-            for condition, each in zip(conditions, numbers, strict=True)
-        ]
-        own[CPR] = own[CMD] = [
-            np.concatenate([*(numbers[place] for place in curves[at]), *ends], axis=1)
-            if at in curves
-            else None
-            for at in range(len(conditions))
-        ]
-        own[DROP] = beside(numbers, DROPPED, lambda each: (SELECTED, KEPT, each.k, None))
-        rest = {
-            each.draw: (REST, "", each.k, each.draw) for each in conditions if each.kind == REST
-        }
-        own[INCOMPLETE] = beside(numbers, PART, lambda each, rest=rest: rest[each.draw])
+        counted[part] = {name: [*numbers, *[None] * len(curves)]}
+        for which, by in taken.items():
+            counted[part][which] = [
+                np.concatenate([numbers[place] for place in (*by[at], 1, 0)], axis=1)
+                if at in by
+                else None
+                for at in range(len(conditions))
+            ]
+        counted[part][CMD] = counted[part][CPR]
     sets = [
         frozenset(f"{conditions[place].k} {conditions[place].key}" for place in curves[at])
         if at in curves
@@ -247,9 +226,11 @@ def circuit_evidence(
         counted,
         {
             name: statistic,
-            FAITHFULNESS: Statistic("faithfulness", score=at_size),
-            CPR: Statistic("CPR, area under faithfulness", score=area(0)),
-            CMD: Statistic("CMD, area between faithfulness and 1", "lower", score=area(1)),
+            FAITHFULNESS: Statistic("faithfulness", score=lambda sums: faithfulness(*of(sums, 3))),
+            CPR: Statistic("CPR, area under faithfulness", score=lambda sums: area(sums, 0)),
+            CMD: Statistic(
+                "CMD, area between faithfulness and 1", "lower", score=lambda sums: area(sums, 1)
+            ),
             DROP: Statistic("fall of faithfulness", score=drop),
             INCOMPLETE: Statistic("faithfulness, model minus circuit", score=drop),
         },

@@ -337,12 +337,8 @@ def verify_circuit(
         measured = [each for each in conditions if each.of != CURVE]
         of = removal, reference, measured, run, progress
         works, which, arrays, left_out = examples.measured(lm, *of)
-        parts = {
-            part: [*own, *(None for _ in range(len(conditions) - len(measured)))]
-            for part, own in arrays.items()
-        }
         name, statistic = MEASURED[which]
-        evidence = circuit_evidence(conditions, sizes, parts, (name, statistic), seed)
+        evidence = circuit_evidence(conditions, sizes, arrays, (name, statistic), seed)
         result = CircuitResult(
             baseline_works=works["baseline_works"],
             evidence=evidence,
