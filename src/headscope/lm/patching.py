@@ -85,6 +85,7 @@ def patched(lm: LanguageModel, patch: Patch) -> Iterator[None]:
             f"a patch of {rows} layers has {len(patch.heads)} heads and values of shape "
             f"{tuple(patch.values.shape)}; give one of each for every row of the batch"
         )
+    places = {site.layer: (patch.layers == site.layer).nonzero()[:, 0] for site in lm.sites}
     widths = {site.layer: (site.heads, site.head_width) for site in lm.sites}
     for layer, head in zip(patch.layers.tolist(), patch.heads.tolist(), strict=True):
         heads, width = widths.get(layer, (0, 0))
@@ -94,33 +95,22 @@ def patched(lm: LanguageModel, patch: Patch) -> Iterator[None]:
                 f"{patch.values.shape[1]} channels in a model of {lm.geometry}"
             )
 
-    def hooks() -> Iterator[Any]:
-        for site in lm.sites:
-            own = (patch.layers == site.layer).nonzero()[:, 0]
-            if len(own):
-                yield site.projection.register_forward_pre_hook(_replacing(site, patch, own))
-
-    with hooked(hooks()):
-        yield
-
-
-def _replacing(site: AttentionSite, patch: Patch, own: torch.Tensor) -> Any:
-    values = patch.values[own, : site.head_width]
-    heads = patch.heads[own]
-
-    def hook(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        x = args[0]
-        if x.dim() != 3 or x.shape[0] != len(patch.layers):
+    def put(site: AttentionSite, outputs: torch.Tensor) -> torch.Tensor | None:
+        own = places[site.layer]
+        if not len(own):
+            return None
+        if outputs.dim() != 4 or len(outputs) != rows:
             raise InputError(
-                f"a patch of {len(patch.layers)} rows met a batch of shape {tuple(x.shape)} in "
-                f"layer {site.layer}; give one head a row, and generate without beam search"
+                f"a patch of {rows} rows met a batch of shape {tuple(outputs.flatten(-2).shape)} "
+                f"in layer {site.layer}; give one head a row, and generate without beam search"
             )
-        changed = x.clone().view(*x.shape[:-1], site.heads, site.head_width)
-        at = own.to(x.device)
-        changed[at, -1, heads.to(x.device)] = values.to(x.device, x.dtype)
-        return (changed.view(x.shape), *args[1:])
+        changed, on = outputs.clone(), outputs.device
+        values = patch.values[own, : site.head_width].to(on, outputs.dtype)
+        changed[own.to(on), -1, patch.heads[own].to(on)] = values
+        return changed
 
-    return hook
+    with _each_site(lm, put):
+        yield
 
 
 def _each_site(
