@@ -23,7 +23,7 @@ from headscope.evidence.blocks import (
     verdict,
 )
 from headscope.evidence.controls import CONTROLS
-from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
+from headscope.evidence.rows import KEPT, SELECTED, SHARE, Condition, Evidence, Statistic
 from headscope.evidence.runner import Replacements, kept_texts, pass_of
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.find.counterfactuals import contrasts, corrupted
@@ -75,7 +75,6 @@ from headscope.verify.faithfulness import (
     PART,
     REST,
     WAYS,
-    Size,
     circuit_evidence,
     planned,
     sizes_of,
@@ -586,30 +585,22 @@ def _inside(evidence: Evidence, details: CircuitDetails) -> Section:
 
 def _figure(evidence: Evidence, details: CircuitDetails) -> Lines | None:
     """Faithfulness over the share of heads kept, of the ranking and of random ones."""
-    total = evidence.conditions[1].k
-    inner = [
-        Size(share, k) for share, k in zip(details.shares, details.k, strict=True) if 0 < k < total
-    ]
-    series: list[Series] = []
-    for kind in (SELECTED, *evidence.controls):
-        points: list[tuple[float, Any]] = []
-        for size in inner:
-            condition = next(each for each in evidence.selected if each.k == size.k)
-            point: Any = (
-                evidence.level(FAITHFULNESS, condition)
-                if kind == SELECTED
-                else evidence.draws(FAITHFULNESS, condition, kind)
-            )
-            if point is not None:
-                points.append((100 * size.share, point))
-        if points:
-            series.append(Series.of(kind, points))
+    at = {each.k: each for each in evidence.selected if each.of == KEPT}
+    inner = [(100 * share, at[k]) for share, k in zip(details.shares, details.k, strict=True)
+             if 0 < k < evidence.conditions[1].k]  # fmt: skip
+    levels = ((share, evidence.level(FAITHFULNESS, each)) for share, each in inner)
+    points: dict[str, list[tuple[float, Any]]] = {
+        SELECTED: [(share, level) for share, level in levels if level is not None]
+    }
+    for kind in evidence.controls:
+        points[kind] = [(share, evidence.draws(FAITHFULNESS, each, kind)) for share, each in inner]
+    series = tuple(Series.of(kind, own) for kind, own in points.items() if own)
     if not series:
         return None
     controls = " and ".join(CONTROLS[name].words for name in evidence.controls)
     return Lines(
         "Faithfulness of the first heads of the ranking",
-        tuple(series),
+        series,
         "% of heads kept",
         evidence.statistics[FAITHFULNESS].axis,
         logarithmic=True,
