@@ -132,6 +132,10 @@ DAMAGED: list[tuple[str, Any]] = [
     ("used_pairs", "x"),
     ("used_pairs", -5),
     ("used_target_tokens", True),
+    ("token_alignment_heads", "x"),
+    ("token_alignment_heads", [{"layer": 99, "head": 99, "ts": 0.5}]),
+    ("all_heads_ranked", [{"layer": -1, "head": 0, "ts": 0.5}]),
+    ("all_heads_ranked", [{"layer": 0, "head": 0}]),
 ]
 
 
@@ -148,7 +152,9 @@ def test_a_matrix_of_another_model_is_refused(tmp_path: Path) -> None:
     for other in (Geometry.uniform(3, 3), Geometry.uniform(2, 4), Geometry.uniform(1, 3)):
         with pytest.raises(InputError, match="model"):
             resolve_heads(place, 1, other)
-    shorter = write(tmp_path / "a.json", {**PUBLISHED, "ts_matrix": [TS[0], [0.75, None, None]]})
+    lists = dict.fromkeys(("token_alignment_heads", "all_heads_ranked"), LISTED[:2])
+    matrix = [TS[0], [0.75, None, None]]
+    shorter = write(tmp_path / "a.json", {**PUBLISHED, **lists, "ts_matrix": matrix})
     scores = heads_of(read_heads_file(shorter))
     assert isinstance(scores, HeadScores) and scores.geometry == Geometry((3, 1))
 

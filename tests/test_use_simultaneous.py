@@ -262,6 +262,23 @@ def test_results_do_not_depend_on_what_is_kept(pocket: LanguageModel) -> None:
                 assert interpreted(alone, pair.source, make()) == together
 
 
+def test_what_is_kept_is_not_read_again(
+    pocket: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pairs, read, forward = sentences(), dict[bool, int](), LanguageModel.forward
+
+    def counted(self: LanguageModel, batch: Any, *more: Any, **named: Any) -> Any:
+        read[cached] = read.get(cached, 0) + batch.input_ids.numel()
+        return forward(self, batch, *more, **named)
+
+    monkeypatch.setattr(LanguageModel, "forward", counted)
+    for cached in (True, False):
+        drafts = Drafts(pocket, pairs, [heads_of(pocket)], cached=cached)
+        for pair in pairs.pairs[:2]:
+            interpreted(drafts, pair.source, align_att(2))
+    assert 0 < 3 * read[True] < read[False]
+
+
 def test_policies_keep_their_laws(pocket: LanguageModel) -> None:
     for pair in sentences().pairs:
         drafts = Drafts(pocket, sentences(), [heads_of(pocket)])
@@ -408,6 +425,8 @@ def test_what_cannot_be_translated_is_told_in_one_line(
     assert ("UTF-8" in said.err) == (b"\xff" in typed)
     assert ("stdin, line 2" in said.err) == typed.startswith(b"dog\n")
     assert ("character 3" in said.err) == (b"\x00" in typed)
+    # What came before it is written.
+    assert bool(said.out) == any(sign in typed for sign in (b"\x00", b"\xff", b"dog dog"))
 
 
 def test_python_is_told_where_text_as_it_comes_goes(loaded: None) -> None:

@@ -24,7 +24,8 @@ from headscope.heads.hub import exists
 NEXT_TOKEN = "next_tok_attn"
 #: The files of AlignAtt4LLM: where they have the scores of all heads, their heads, best first, and
 #: what a configuration of translation scores says.
-ALIGNATT, MATRIX, ALIGNMENT = "alignatt", "ts_matrix", "token_alignment_heads"
+ALIGNATT, MATRIX = "alignatt", "ts_matrix"
+ALIGNMENT, RANKED = "token_alignment_heads", "all_heads_ranked"
 ABOUT = {"pair": "direction", "examples": "used_pairs", "tokens": "used_target_tokens"}
 #: What a file may hold, for whoever named another.
 FORMATS = (
@@ -253,7 +254,16 @@ def _of_json(file: Path, text: str, part: str) -> tuple[str, Iterable[Entry]]:
     members = list(_members(text, _skip(text, 0))) if text[_skip(text, 0)] == "{" else []
     at = {key: position for _, key, position in members}
     if MATRIX in at and not part:
-        return ALIGNATT, _matrix_entries(file, text, at)
+        entries = [*_matrix_entries(file, text, at)]
+        known = {(entry.layer, entry.head) for entry in entries}
+        for name in (ALIGNMENT, RANKED) if entries else ():
+            for entry in _named_list(file, text, at, name)[1] if name in at else ():
+                if (entry.layer, entry.head) not in known:
+                    raise InputError(
+                        f"{file}, line {entry.line}: {name} has head {entry.layer}.{entry.head}, "
+                        f"which {MATRIX} lacks; correct one of them"
+                    )
+        return ALIGNATT, entries
     if ALIGNMENT in at and not part:
         return ALIGNATT, _named_list(file, text, at, ALIGNMENT)[1]
     if part or (NEXT_TOKEN in at and "heads" not in at):

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 
 from headscope.errors import Caution, InputError, naming
-from headscope.heads.files import ABOUT, ALIGNATT, ALIGNMENT, MATRIX, HeadsFile
+from headscope.heads.files import ABOUT, ALIGNATT, ALIGNMENT, MATRIX, RANKED, HeadsFile
 from headscope.heads.geometry import Geometry, GroupedGeometry, Head, check_geometry, count_of
 from headscope.heads.scores import TRANSLATION_SCORE, HeadScores
 from headscope.heads.sets import HeadSet
@@ -185,7 +185,7 @@ def alignatt_text(
         "selected_by": selected_by,
         "score_name": "paper_translation_score_argmax",
         ALIGNMENT: listed(heads),
-        "all_heads_ranked": listed(head for head, _ in scores.ranked("score")),
+        RANKED: listed(head for head, _ in scores.ranked("score")),
         MATRIX: [[None if np.isnan(ts) else ts for ts in row] for row in scores.values.tolist()],
     }
     return json.dumps(file, indent=2, ensure_ascii=False) + "\n"

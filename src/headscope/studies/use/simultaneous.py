@@ -422,7 +422,8 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     config: UseSimultaneous = build(UseSimultaneous, given)
     removal = config.removal
     if isinstance(sys.stdin, io.TextIOWrapper):  # where the locale would read bytes otherwise
-        sys.stdin.reconfigure(encoding="utf-8-sig", errors="strict")
+        # A byte that is none of UTF-8 stands where it is, so that what is before it is written.
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
     pairs = read_direction(config.pairs, config.model.model, removal.seed)
     lm = config.model.load()
     heads = head_sets(config.heads, config.k, lm, config.rank)[-1]
@@ -430,11 +431,14 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     source, made = list[str](), list[str]()
 
     def characters() -> Iterator[str]:
-        while char := _read(source):
+        while char := sys.stdin.read(1) if sys.stdin else "":  # closed by the shell (`<&-`)
             source.append(char)
             if char not in (END, "\r") and unusable(char):
                 *before, line = "".join(source).split(END)
-                clean_text(line, f"stdin, line {len(before) + 1}:")
+                place = f"stdin, line {len(before) + 1}:"
+                if "\udc80" <= char <= "\udcff":
+                    raise InputError(f"{place} is not valid UTF-8; convert it")
+                clean_text(line, place)
             yield char
 
     def pieces() -> Iterator[str]:
@@ -451,15 +455,6 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
         print(f"{count(words, 'word')}{each}", file=sys.stderr)
 
     return told, pieces()
-
-
-def _read(before: Sequence[str]) -> str:
-    """The next character of stdin; empty at its end."""
-    try:
-        return sys.stdin.read(1) if sys.stdin else ""  # closed by the shell (`<&-`)
-    except UnicodeDecodeError as error:
-        line = before.count(END) + error.object.count(END.encode(), 0, error.start) + 1
-        raise InputError(f"stdin, line {line}: is not valid UTF-8; convert it") from error
 
 
 command = Study(
