@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
@@ -159,7 +159,19 @@ def test_p_over_draws_counts_each_set_once(groups: Counts, side: Side, data: st.
     assert found.p_draws is not None and found.least_p <= found.p_draws <= 1
 
 
+#: Where sums are equal that a single central difference tells apart.
+EQUAL_SUMS = [
+    [
+        [(0, 1), (0, 1), (-3, 1), (6, 1)],
+        [(0, 1), (0, 1), (0, 1), (0, 1)],
+        [(0, 1), (0, 1), (0, 1), (-1, 1)],
+        [(0, 1), (-3, 1), (-5, 1), (6, 2)],
+    ]
+]
+
+
 @given(counts(groups=1, conditions=4, examples=4))
+@example(EQUAL_SUMS)
 @settings(max_examples=40, deadline=None)
 def test_p_over_examples_is_the_larger_share_of_all_arrangements(groups: Counts) -> None:
     draws = list(range(1, len(groups[0])))
