@@ -304,7 +304,9 @@ def _json(path: Path) -> Any:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:
         line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise InputError(f"{path}{line}: is not valid JSON; save the artifact again") from error
+        raise InputError(
+            f"{path}{line}: is not valid JSON; save the artifact again elsewhere"
+        ) from error
 
 
 def model_card(
