@@ -17,6 +17,8 @@ import pytest
 import sacrebleu
 from hypothesis import given
 from hypothesis import strategies as st
+from omnisteval import scoring
+from omnisteval.data import Instance
 
 from conftest import Said
 from headscope.data.pairs import PairFile, SentencePair
@@ -67,40 +69,24 @@ HEADS = ("3.1", "4.2", "5.7")
 
 
 # ---- latency -----------------------------------------------------------------------------------
-def simuleval(delays: Sequence[int], source: int, target: int) -> float:
-    """AL, or LAAL, as SimulEval's scorers count: by the rate of the target's words."""
-    total, tau, gamma = 0.0, 0, target / source
-    for at, read in enumerate(delays):
-        total += read - at / gamma
-        tau = at + 1
-        if read >= source:
-            break
-    return total / tau
-
-
-def simuleval_dal(delays: Sequence[int], source: int) -> float:
-    total, last, gamma = 0.0, 0.0, len(delays) / source
-    for at, read in enumerate(delays):
-        last = float(read) if at == 0 else max(read, last + 1 / gamma)
-        total += last - at / gamma
-    return total / len(delays)
-
-
-def test_latencies_are_those_of_simuleval() -> None:
+def test_latencies_are_those_of_an_independent_package() -> None:
     stream = random.Random(0)
     for _ in range(50):
         source, reference = stream.randint(1, 40), stream.randint(1, 40)
         delays = sorted(stream.choices(range(1, source + 1), k=stream.randint(1, 50)))
-        adaptive = simuleval(delays, source, max(len(delays), reference))
+        of_output, of_reference = (
+            [Instance(reference="w" + " w" * (words - 1), source_length=source, emission_cu=delays)]
+            for words in (len(delays), reference)
+        )
         known = {
-            "al": simuleval(delays, source, len(delays)),
-            "laal": adaptive,
-            "dal": simuleval_dal(delays, source),
+            "al": scoring.ALScorer()(of_output),
+            "laal": scoring.LAALScorer()(of_reference),
+            "dal": scoring.DALScorer()(of_reference),
         }
         for name, (_, latency) in LATENCIES.items():
             assert latency(delays, source, reference) == pytest.approx(known[name], abs=1e-9)
         by_reference = average_lagging(delays, source, reference)
-        assert by_reference == pytest.approx(simuleval(delays, source, reference), abs=1e-9)
+        assert by_reference == pytest.approx(scoring.ALScorer()(of_reference), abs=1e-9)
 
 
 @given(st.integers(1, 9), st.integers(1, 30))
