@@ -26,7 +26,7 @@ from headscope.measure import (
     statistics,
     wilson_interval,
 )
-from headscope.measure.statistics import counted
+from headscope.measure.statistics import counted, shared_by_all
 
 # Overlap
 
@@ -61,6 +61,27 @@ def test_overlap_laws(total: int, data: st.DataObject) -> None:
     assert 0 <= one.expected_exact <= 1 + 1e-12
     # The ratio is convex in the intersection, so its mean is at least that at the mean.
     assert one.expected_exact >= one.expected - 1e-12
+
+
+@given(st.data())
+def test_what_all_sets_share_by_enumeration(data: st.DataObject) -> None:
+    """Beside all families of three sets that have as many heads of each of two layers."""
+    layers = [set(range(3)), set(range(3, data.draw(st.integers(4, 6))))]
+    sets = [data.draw(st.sets(st.sampled_from(sorted(set.union(*layers))))) for _ in range(3)]
+    for groups in (layers, [set.union(*layers)]):
+        every = [
+            [
+                set().union(*parts)
+                for parts in product(*(map(set, combinations(g, len(own & g))) for g in groups))
+            ]
+            for own in sets
+        ]
+        counts = [len(set.intersection(*family)) for family in product(*every)]
+        found, common = shared_by_all(sets, groups), len(set.intersection(*sets))
+        assert found.count == common
+        assert found.expected == pytest.approx(sum(counts) / len(counts))
+        as_many = sum(count >= common for count in counts)
+        assert found.p_value == pytest.approx(as_many / len(counts))
 
 
 def test_overlap_of_equal_whole_and_empty_sets() -> None:

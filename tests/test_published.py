@@ -365,7 +365,12 @@ def test_overlap_of_two_published_files_needs_no_model(
     (pair,) = told["pairs"]
     assert pair["intersection"] == 4 and pair["rank_correlation"] == pytest.approx(1)
     assert [each["method"] for each in told["artifacts"]] == ["retrieval", "next_tok_attn"]
-    assert "note" not in told["artifacts"][0]
+    assert "note" not in told["artifacts"][0] and "kernel" not in told
+    best, _, third, _ = told["artifacts"][0]["heads"]
+    three = ("compare", "overlap", first, other, f"0.0,{third},{best}", "--k", 3, "--json")
+    kernel = json.loads(command(*three, "--out", tmp_path / "three").out)["kernel"]
+    assert kernel["heads"] == [best, third]
+    assert kernel["expected"] == pytest.approx(12 * (3 / 12) ** 3)
     duo = write(tmp_path / "d.tsv", DUO)
     code, out, err = command("compare", "overlap", first, duo, "--json", "--out", tmp_path / "d")
     assert code == 0 and "warning:" in err and "2 key-value heads a layer" in err

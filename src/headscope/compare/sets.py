@@ -21,10 +21,10 @@ from headscope.errors import InputError
 from headscope.estimates import known
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, check_geometry
 from headscope.measure.ranking import centred, correlation, mid_ranks
-from headscope.measure.statistics import overlap, overlap_within
+from headscope.measure.statistics import overlap, overlap_within, shared_by_all
 from headscope.results.classes import Classes, ClassShares
 from headscope.results.common import ScoredHead
-from headscope.results.overlap import Conditional, GroupOverlap, Halves, PairOverlap
+from headscope.results.overlap import Conditional, GroupOverlap, Halves, Kernel, PairOverlap
 
 RELATIONS = ("same direction", "opposite", "same source", "same target", "other")
 
@@ -80,6 +80,17 @@ def overlaps(
             )
         )
     return rows
+
+
+def kernel_of(sets: Sequence[HeadSet]) -> Kernel | None:
+    """The heads that all of three or more sets hold, in the first one's order; else None."""
+    if len(sets) < 3 or not all(sets):
+        return None
+    layers = _layers(sets[0].geometry)
+    free = shared_by_all(sets, [[head for layer in layers for head in layer]])
+    within = shared_by_all(sets, layers)
+    common = [str(head) for head in sets[0] if all(head in own for own in sets[1:])]
+    return Kernel(tuple(common), free.expected, free.p_value, within.expected, within.p_value)
 
 
 def _layers(geometry: Geometry) -> list[list[Head]]:

@@ -69,19 +69,7 @@ def _overlap(common: int, sizes: Sequence[tuple[int, int, int]]) -> Overlap:
         union = size_a + size_b - shared
         return shared / union if union else 1.0
 
-    # Whole numbers throughout: each quotient below is exact to the last bit of a float.
-    ways, every = {0: 1}, 1
-    for in_a, in_b, total in sizes:
-        first = max(0, in_a + in_b - total)
-        own = {first: comb(in_a, first) * comb(total - in_a, in_b - first)}
-        for i in range(first, min(in_a, in_b)):
-            more, fewer = (in_a - i) * (in_b - i), (i + 1) * (total - in_a - in_b + i + 1)
-            own[i + 1] = own[i] * more // fewer
-        summed: dict[int, int] = {}
-        for i, count in ways.items():
-            for j, other in own.items():
-                summed[i + j] = summed.get(i + j, 0) + count * other
-        ways, every = summed, every * comb(total, in_b)
+    ways, every = _ways(sizes)
     return Overlap(
         jaccard=jaccard(common),
         expected=jaccard(sum(in_a * in_b / total for in_a, in_b, total in sizes if total)),
@@ -89,6 +77,66 @@ def _overlap(common: int, sizes: Sequence[tuple[int, int, int]]) -> Overlap:
         p_value=sum(count for i, count in ways.items() if i >= common) / every,
         intersection=common,
     )
+
+
+@dataclass(frozen=True)
+class Shared:
+    """How many heads all of several sets hold, and random sets of their sizes: the mean number
+    (`expected`), and the probability of at least as many (`p_value`)."""
+
+    count: int
+    expected: float
+    p_value: float
+
+
+def shared_by_all(sets: Sequence[Collection[Any]], groups: Sequence[Collection[Any]]) -> Shared:
+    """The heads that all of the sets hold, against random sets with as many heads of each group.
+
+    One group of all heads gives random sets of any layers. The number that all share is, set after
+    set, hypergeometric given how many the sets before share.
+    """
+    parts = [set(group) for group in groups]
+    common = set.intersection(*map(set, sets))
+    ways, every = _ways([(*(len(part & set(own)) for own in sets), len(part)) for part in parts])
+    return Shared(
+        len(common),
+        sum(i * count / every for i, count in ways.items()),
+        sum(count for i, count in ways.items() if i >= len(common)) / every,
+    )
+
+
+def _ways(groups: Sequence[Sequence[int]]) -> tuple[dict[int, int], int]:
+    """In how many ways sets share a number of heads, and how many ways there are in all.
+
+    A group has how many of its heads each set holds, then how many it has: the first set stands,
+    the others are drawn. Whole numbers, so that a quotient of two is exact to the last bit.
+    """
+    ways, every = {0: 1}, 1
+    for first, *others, total in groups:
+        own = {first: 1}
+        for size in others:
+            every *= comb(total, size)
+            drawn: dict[int, int] = {}
+            for shared, count in own.items():
+                for i, number in _drawn(shared, size, total):
+                    drawn[i] = drawn.get(i, 0) + count * number
+            own = drawn
+        summed: dict[int, int] = {}
+        for i, count in ways.items():
+            for j, other in own.items():
+                summed[i + j] = summed.get(i + j, 0) + count * other
+        ways = summed
+    return ways, every
+
+
+def _drawn(shared: int, size: int, total: int) -> Iterator[tuple[int, int]]:
+    """How many of `shared` heads are among `size` of `total`, and in how many ways."""
+    i = max(0, shared + size - total)
+    number = comb(shared, i) * comb(total - shared, size - i)
+    while i <= min(shared, size):
+        yield i, number
+        more, fewer = (shared - i) * (size - i), (i + 1) * (total - shared - size + i + 1)
+        number, i = number * more // fewer, i + 1
 
 
 def p_sentences(

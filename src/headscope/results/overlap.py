@@ -78,6 +78,25 @@ class PairOverlap:
 
 
 @dataclass(frozen=True)
+class Kernel:
+    """The heads that all of three or more sets hold.
+
+    Attributes:
+        heads: as `LAYER.HEAD`.
+        expected: how many random sets of these sizes share on average.
+        p_value: probability that such sets share at least as many.
+        expected_within_layers, p_within_layers: the same for random sets with as many heads of each
+            layer as each of these has.
+    """
+
+    heads: tuple[str, ...]
+    expected: float
+    p_value: float
+    expected_within_layers: float
+    p_within_layers: float
+
+
+@dataclass(frozen=True)
 class GroupOverlap:
     """Means over a group of pairs of directions.
 
@@ -133,7 +152,8 @@ class ComparedSet(Ranking):
 class OverlapResult(Ranking, Result):
     """The overlap of every two sets: the top `k` of scores or those above `threshold`.
 
-    Results of earlier versions do not say what heads are ranked by: it was the score.
+    `kernel` is what all share, where there are three sets or more and none is empty. Results of
+    earlier versions do not say what heads are ranked by: it was the score.
     """
 
     rank: str | None = "score"
@@ -143,3 +163,4 @@ class OverlapResult(Ranking, Result):
     artifacts: tuple[ComparedSet, ...]
     pairs: tuple[PairOverlap, ...]
     groups: tuple[GroupOverlap, ...]
+    kernel: Kernel | None = entry(absent=True)

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from headscope import options
 from headscope.compare.agreement import half_agreement, importance_agreement
 from headscope.compare.artifacts import GEOMETRY, Artifact, check_one_geometry, read_artifacts
-from headscope.compare.sets import group_overlaps, overlaps
+from headscope.compare.sets import group_overlaps, kernel_of, overlaps
 from headscope.errors import InputError, naming
 from headscope.heads import (
     Amount,
@@ -27,7 +27,7 @@ from headscope.results.overlap import ComparedSet, Halves, OverlapResult, PairOv
 from headscope.runs import Result, Run, carry_out
 from headscope.runs.reading import result_of
 from headscope.settings import Option, Settings
-from headscope.shown.blocks import HeadSets, Section, Shown, Table, table_of
+from headscope.shown.blocks import HeadSets, Section, Shown, Table, p_cell, table_of
 from headscope.shown.words import arrow, count, fixed
 from headscope.studies.shows import alike, overlap_blocks, places
 from headscope.studies.study import Study
@@ -117,6 +117,7 @@ def compare_overlap(config: CompareOverlap, out: Path | None = None) -> OverlapR
             ),
             pairs=tuple(pairs),
             groups=tuple(group_overlaps(pairs, ways)),
+            kernel=kernel_of(list(sets.values())),
         )
 
     inputs = {artifact.name: artifact.digest for artifact in artifacts}
@@ -190,7 +191,7 @@ def _show(result: OverlapResult, run: Path) -> Shown:
         ],
         [
             Section("Sets", [_heads(result)]),
-            Section("Values and tests", tables, brief=True),
+            Section("Values and tests", [*tables, *_kernel(result)], brief=True),
             Section("Where the sets come from", [_sets(result)]),
         ],
         shared,
@@ -230,7 +231,29 @@ def _heads(result: OverlapResult) -> HeadSets:
         arrow(compared.name): places(map(Head.parse, compared.heads))
         for compared in result.artifacts
     }
+    if result.kernel is not None:
+        sets["all of them"] = places(map(Head.parse, result.kernel.heads))
     return HeadSets("Heads of each set, best first where they have scores", sets)
+
+
+def _kernel(result: OverlapResult) -> list[Table]:
+    if result.kernel is None:
+        return []
+    return [
+        table_of(
+            f"Heads that all {len(result.artifacts)} sets hold",
+            [("heads", result.kernel)],
+            {
+                "number": lambda kernel: len(kernel.heads),
+                "by chance": lambda kernel: kernel.expected,
+                "p": lambda kernel: p_cell(kernel.p_value),
+                "by chance within layers": lambda kernel: kernel.expected_within_layers,
+                "p within layers": lambda kernel: p_cell(kernel.p_within_layers),
+            },
+            "By chance: the mean number that random sets of these sizes share, and within layers "
+            "random sets with as many heads of each layer. p: they share at least as many (exact)",
+        )
+    ]
 
 
 def _sets(result: OverlapResult) -> Table:
