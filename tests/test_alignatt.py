@@ -70,6 +70,9 @@ def test_published_scores_are_translation_scores_of_all_heads(tmp_path: Path) ->
     # What they take: the first of the list, and the list alone where there is no matrix.
     kernel = write(tmp_path / "kernel.json", {"token_alignment_heads": LISTED[:2], "top_k": 2})
     assert resolve_heads(kernel, None, Geometry.uniform(2, 3)).heads == best
+    ranked = write(tmp_path / "ranked.json", {"all_heads_ranked": LISTED})
+    alone = heads_of(read_heads_file(ranked))
+    assert isinstance(alone, HeadScores) and np.array_equal(alone.values, TS)
     named = heads_of(read_heads_file(f"{place}#all_heads_ranked"), Geometry.uniform(2, 3))
     assert isinstance(named, HeadSet) and named.heads == (*best, Head(0, 1))
 
@@ -84,12 +87,14 @@ def test_scores_come_back_bit_for_bit(
     for head in geometry.heads():
         values[head.layer, head.head] = data.draw(st.floats(0, 1))
     about = {"pair": "en-de", "examples": 3, "tokens": 20}
-    scores = HeadScores(geometry, values, "translation-score", config=about)
+    chance = {"chance": values / 3} if data.draw(st.booleans()) else {}
+    scores = HeadScores(geometry, values, "translation-score", extra=chance, config=about)
     top = scores.top(2).heads
     text = alignatt_text(scores, top, 0.1)
     back = heads_of(read_heads_file(write(tmp_path_factory.mktemp("scores") / "a", text)), geometry)
     assert isinstance(back, HeadScores) and back.config == about
     np.testing.assert_array_equal(back.values, scores.values)
+    assert back.chance_known == bool(chance) and back.ranked() == scores.ranked()
     # As their loader takes heads: by these names, the first k.
     taken = json.loads(text)["token_alignment_heads"][:2]
     assert [(int(h["layer"]), int(h["head"]), float(h["ts"])) for h in taken] == [
@@ -121,6 +126,10 @@ DAMAGED: list[tuple[str, Any]] = [
     ("ts_matrix", [[0.1, 0.2, 0.3], [0.1, float("nan"), 0.2]]),
     ("ts_matrix", [[0.1, 0.2], [0.1, 0.2]]),
     ("ts_matrix", [[0.1, None, 0.3], [0.1, 0.2, 0.3]]),
+    ("ts_matrix", [0, [0.1, 0.2, 0.3]]),
+    ("chance_matrix", [[0.1, 0.2, 0.3], [0.1, 0.2, None]]),
+    ("chance_matrix", [[0.1, 0.2, 0.3]]),
+    ("chance_matrix", "x"),
     ("num_layers", 3),
     ("num_heads", "3"),
     ("model", "half \ud800"),

@@ -22,9 +22,9 @@ from headscope.heads.hub import exists
 
 #: The lists of scores in the files of dual-route induction; the first is read unless one is named.
 NEXT_TOKEN = "next_tok_attn"
-#: The files of AlignAtt4LLM: where they have the scores of all heads, their heads, best first, and
-#: what a configuration of translation scores says.
-ALIGNATT, MATRIX = "alignatt", "ts_matrix"
+#: The files of AlignAtt4LLM: where they have the scores of all heads, where those written here have
+#: chance, their heads, best first, and what a configuration of translation scores says.
+ALIGNATT, MATRIX, CHANCE = "alignatt", "ts_matrix", "chance_matrix"
 ALIGNMENT, RANKED = "token_alignment_heads", "all_heads_ranked"
 ABOUT = {"pair": "direction", "examples": "used_pairs", "tokens": "used_target_tokens"}
 #: What a file may hold, for whoever named another.
@@ -67,6 +67,7 @@ class HeadsFile:
         entries: the heads; of `duo-attention` key-value heads.
         model, config: what `alignatt` says of the scores, as the configuration of ours would.
         counts: of a matrix of scores, how many heads each layer has; else empty.
+        chance: of a matrix of scores that has one beside it, what chance gives the same heads.
     """
 
     place: str
@@ -75,6 +76,7 @@ class HeadsFile:
     model: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     counts: tuple[int, ...] = ()
+    chance: tuple[Entry, ...] = ()
 
     def heads(self, geometry: Geometry | None = None) -> tuple[Head, ...]:
         """The heads in the file's order; InputError with the line for what is no head (with
@@ -153,6 +155,7 @@ def read_heads_file(spec: str | PathLike[str]) -> HeadsFile:
             model,
             {name: value for name, value in said.items() if value is not None},
             tuple(row.index(None) if None in row else len(row) for row in about.get(MATRIX) or ()),
+            tuple(_chance_entries(path, text)) if {MATRIX, CHANCE} <= about.keys() else (),
         )
     return HeadsFile(str(spec), kind, tuple(entries))
 
@@ -254,7 +257,7 @@ def _of_json(file: Path, text: str, part: str) -> tuple[str, Iterable[Entry]]:
     members = list(_members(text, _skip(text, 0))) if text[_skip(text, 0)] == "{" else []
     at = {key: position for _, key, position in members}
     if MATRIX in at and not part:
-        entries = [*_matrix_entries(file, text, at)]
+        entries = [*_matrix_entries(file, text, at, MATRIX)]
         known = {(entry.layer, entry.head) for entry in entries}
         for name in (ALIGNMENT, RANKED) if entries else ():
             for entry in _named_list(file, text, at, name)[1] if name in at else ():
@@ -264,8 +267,9 @@ def _of_json(file: Path, text: str, part: str) -> tuple[str, Iterable[Entry]]:
                         f"which {MATRIX} lacks; correct one of them"
                     )
         return ALIGNATT, entries
-    if ALIGNMENT in at and not part:
-        return ALIGNATT, _named_list(file, text, at, ALIGNMENT)[1]
+    listed = next((name for name in (ALIGNMENT, RANKED) if name in at), None)
+    if listed and not part:
+        return ALIGNATT, _named_list(file, text, at, listed)[1]
     if part or (NEXT_TOKEN in at and "heads" not in at):
         return _named_list(file, text, at, part or NEXT_TOKEN)
     if "heads" in at and text[at["heads"]] == "[":
@@ -302,40 +306,44 @@ def _named_list(
     return name, _list_entries(file, items)
 
 
-def _matrix_entries(file: Path, text: str, at: dict[str, int]) -> Iterator[Entry]:
-    """The scores of layers × heads, as many as the file says that there are."""
-    said = [
-        _DECODE(text, at[name])[0] if name in at else None for name in ("num_layers", "num_heads")
-    ]
-    rows = list(_items(text, at[MATRIX])) if text[at[MATRIX]] == "[" else []
+def _chance_entries(file: Path, text: str) -> Iterator[Entry]:
+    """What chance gives the heads of the matrix of scores, all of them."""
+    at = {key: position for _, key, position in _members(text, _skip(text, 0))}
+    scores, chance = (list(_matrix_entries(file, text, at, name)) for name in (MATRIX, CHANCE))
+    if [entry[1:3] for entry in scores] != [entry[1:3] for entry in chance]:
+        raise InputError(f"{file}: {CHANCE} and {MATRIX} have other heads; give both the same")
+    yield from chance
+
+
+def _matrix_entries(file: Path, text: str, at: dict[str, int], name: str) -> Iterator[Entry]:
+    """The shares of layers × heads, as many as the file says that there are."""
+    said = [_DECODE(text, at[key])[0] if key in at else None for key in ("num_layers", "num_heads")]
+    rows = list(_items(text, at[name])) if text[at[name]] == "[" else []
     first = rows[0][1] if rows else None
-    width = len(first) if isinstance(first, list) else 0
-    sizes = [len(rows), width]
-    if not width or any(
-        number not in (None, size) for number, size in zip(said, sizes, strict=True)
-    ):
+    width = said[1] or (len(first) if isinstance(first, list) else 0)
+    if not isinstance(width, int) or width < 1 or said[0] not in (None, len(rows)) or not rows:
         raise InputError(
-            f"{file}: {MATRIX} has {sizes[0]} layers of {width} heads, but num_layers and "
-            f"num_heads say {said[0]} and {said[1]}; correct the one that is wrong"
+            f"{file}: {name} has {len(rows)} layers, but num_layers and num_heads say "
+            f"{said[0]} and {said[1]}; correct the one that is wrong"
         )
     for layer, (line, row) in enumerate(rows):
         if not isinstance(row, list) or len(row) != width:
             raise InputError(
-                f"{file}, line {line}: layer {layer} of {MATRIX} has no list of {width} numbers, "
-                "as the first layer has; correct it"
+                f"{file}, line {line}: layer {layer} of {name} has no list of {width} numbers, as "
+                f"{'the first layer has' if said[1] is None else 'num_heads says'}; correct it"
             )
         for head, score in enumerate(row):
             if score is None and any(each is not None for each in row[head:]):
                 raise InputError(
-                    f"{file}, line {line}: head {layer}.{head} of {MATRIX} is null, but the layer "
+                    f"{file}, line {line}: head {layer}.{head} of {name} is null, but the layer "
                     "has heads behind it; give its score"
                 )
             if score is not None:  # the model has no such head
                 entry = _entry(file, line, layer, head, score)
                 if entry.score is not None and not 0 <= entry.score <= 1:
                     raise InputError(
-                        f"{file}, line {line}: head {layer}.{head} of {MATRIX} is {score}, but a "
-                        "translation score is a share; correct it"
+                        f"{file}, line {line}: head {layer}.{head} of {name} is {score}, but "
+                        "translation scores are shares; correct it"
                     )
                 yield entry
 

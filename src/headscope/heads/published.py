@@ -12,7 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from headscope.errors import Caution, InputError, naming
-from headscope.heads.files import ABOUT, ALIGNATT, ALIGNMENT, MATRIX, RANKED, HeadsFile
+from headscope.estimates import Floats
+from headscope.heads.files import ABOUT, ALIGNATT, ALIGNMENT, CHANCE, MATRIX, RANKED, HeadsFile
 from headscope.heads.geometry import Geometry, GroupedGeometry, Head, check_geometry, count_of
 from headscope.heads.scores import TRANSLATION_SCORE, HeadScores
 from headscope.heads.sets import HeadSet
@@ -84,6 +85,10 @@ def heads_of(
             values[head.layer, head.head] = entry.score
             measured[head.layer, head.head] = entry.measured
         extra = {"measured": measured} if file.format == "retrieval" else {}
+        if file.chance:
+            chance = extra["chance"] = np.full(geometry.shape, np.nan)
+            for entry in file.chance:
+                chance[entry.layer, entry.head] = entry.score
         made = {} if file.model is None else {"model": file.model}
         return HeadScores(
             geometry, values, _method(file), extra=extra, config=file.config, provenance=made
@@ -167,13 +172,17 @@ def alignatt_text(
     """The file that AlignAtt4LLM takes its heads from, the first of `token_alignment_heads`.
 
     `heads` are these, best first, and `selected_by` how they were chosen; `threshold` is written as
-    the paper's. A place without a head is null.
+    the paper's. A place without a head is null. What chance gives the heads, where it is known,
+    stands beside their scores: read again, they are ranked as they were.
     """
     pairs = scores.config.get("examples")
 
     def listed(some: Iterable[Head]) -> list[dict[str, Any]]:
         return [{"layer": head.layer, "head": head.head, "ts": scores[head], "count": pairs}
                 for head in some]  # fmt: skip
+
+    def matrix(values: Floats) -> list[list[float | None]]:
+        return [[None if np.isnan(share) else share for share in row] for row in values.tolist()]
 
     layers, width = scores.geometry.shape
     file = {
@@ -186,8 +195,10 @@ def alignatt_text(
         "score_name": "paper_translation_score_argmax",
         ALIGNMENT: listed(heads),
         RANKED: listed(head for head, _ in scores.ranked("score")),
-        MATRIX: [[None if np.isnan(ts) else ts for ts in row] for row in scores.values.tolist()],
+        MATRIX: matrix(scores.values),
     }
+    if scores.chance_known:
+        file[CHANCE] = matrix(scores.extra["chance"])
     return json.dumps(file, indent=2, ensure_ascii=False) + "\n"
 
 
