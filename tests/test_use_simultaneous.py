@@ -365,6 +365,13 @@ def streamed(
 ) -> Said:
     # As Python opens it where the locale is C.
     stdin = io.TextIOWrapper(io.BytesIO(given_), "utf-8", "surrogateescape")
+    return translated_from(stdin, command, monkeypatch, *more)
+
+
+def translated_from(
+    stdin: io.TextIOWrapper, command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch,
+    *more: object,
+) -> Said:  # fmt: skip
     monkeypatch.setattr("sys.stdin", stdin)
     words = ("use", "simultaneous", "--heads", ",".join(HEADS), "--frontier", 1, "--stream")
     return command(*words, *more)
@@ -386,6 +393,30 @@ def test_stdin_is_translated_line_by_line(
     assert streamed(command, monkeypatch, b"", "--pair", "en-de").out == ""
     marked = streamed(command, monkeypatch, b"\xef\xbb\xbf" + typed, "--pair", "en-de")
     assert marked.out == said.out  # a mark of the byte order is no character of the text
+
+
+class Endless(io.BytesIO):
+    """What a user ends, having waited for more."""
+
+    def read1(self, size: int | None = -1, /) -> bytes:
+        if read := super().read1(size):
+            return read
+        raise KeyboardInterrupt
+
+
+def test_a_source_without_an_end_is_ended_by_its_user(
+    loaded: None, command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = sentences().pairs[0].source
+    whole = json.loads(
+        streamed(command, monkeypatch, f"{line}\n".encode(), "--pair", "en-de", "--json").out
+    )
+    for typed in (f"{line}\n", f"{line}\nThe wise"):
+        stdin = io.TextIOWrapper(Endless(typed.encode()), "utf-8")
+        said = translated_from(stdin, command, monkeypatch, "--pair", "en-de", "--json")
+        told = json.loads(said.out)
+        assert said.code == 0 and told["lines"] == whole["lines"]
+        assert told["words"] == len(typed.split()) and told["cpu_seconds_a_word"] > 0
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import io
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -442,12 +443,14 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
             yield char
 
     def pieces() -> Iterator[str]:
-        began = time.process_time()
-        for piece in interpret(
-            lm, pairs, heads, characters(), config.frontier[0], config.step, **_options(removal)
-        ):
-            made.append(piece)
-            yield piece
+        began, (frontier, *_) = time.process_time(), config.frontier
+        translated = interpret(
+            lm, pairs, heads, characters(), frontier, config.step, **_options(removal)
+        )
+        with suppress(KeyboardInterrupt):  # how a source without an end (`tail -f`) is ended
+            for piece in translated:
+                made.append(piece)
+                yield piece
         words = len(running_words("".join(source)))
         seconds = (time.process_time() - began) / words if words else None
         told.update(words=words, lines="".join(made).split("\n")[:-1], cpu_seconds_a_word=seconds)
