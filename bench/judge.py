@@ -38,6 +38,7 @@ def main() -> None:
     parser.add_argument("--pair", default="en-de")
     parser.add_argument("--sentences", type=int, help="of --data; without it all")
     parser.add_argument("--task", action="append", default=[], help="repeatable")
+    parser.add_argument("--shots", type=int, default=0, help="before a sentence or an input")
     parser.add_argument("--no-translation", action="store_true", help="judge the tasks alone")
     parser.add_argument("--method", action="append", default=[], help="repeatable; else all")
     parser.add_argument("--judged", type=int, help="examples")
@@ -54,7 +55,7 @@ def main() -> None:
     with progress() as update:
         for task in [*([] if given.no_translation else [given.pair]), *given.task]:
             named = () if task == given.pair else (task,)
-            data = SurveyData(pairs=pairs, task=named)
+            data = SurveyData(pairs=pairs, task=named, shots=given.shots)
             every = tuple(given.method) or tuple(name for name in methods() if name != "soft-gate")
             asked = every, given.quick, None, True, given.judged, given.draws
             config = Survey(model, data, *asked)
