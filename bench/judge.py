@@ -3,18 +3,21 @@
     python bench/judge.py --task plural-de --task past-en --task ioi \
         --out bench/results/judge-pocket.json
     python bench/judge.py --model gemma3 --dtype bfloat16 --pair en-es --data en-es.tsv \
-        --sentences 200 --task antonyms.json --task ioi --judged 50 --method translation-score \
-        --method attribution --method induction --out bench/results/judge-gemma3.json
+        --first 200 --shots 5 --task antonyms.json --task ioi --judged 50 \
+        --method translation-score --method attribution --method induction \
+        --out bench/results/judge-gemma3.json
 
 Translation is judged, then each --task: `headscope survey MODEL --judge`. DATA is a file of tabs
-without names of columns: source, target, and links if there are any; the first --sentences of it
-are taken, half of them to find on and half to judge by. All methods take part but `soft-gate`,
-whose heads another one found. Runs are kept in --runs, and an interrupted one goes on there.
+without names of columns: source, target, and links if there are any. Of it, and of a file of a
+task, the --first are taken, of sentences half to find on and half to judge by. All methods take
+part but `soft-gate`, whose heads another one found. Runs are kept in --runs, and an interrupted one
+goes on there.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +39,7 @@ def main() -> None:
     parser.add_argument("--dtype")
     parser.add_argument("--data", type=Path, help="sentence pairs; pocket has its own")
     parser.add_argument("--pair", default="en-de")
-    parser.add_argument("--sentences", type=int, help="of --data; without it all")
+    parser.add_argument("--first", type=int, help="examples of a file; without it all")
     parser.add_argument("--task", action="append", default=[], help="repeatable")
     parser.add_argument("--shots", type=int, default=0, help="before a sentence or an input")
     parser.add_argument("--no-translation", action="store_true", help="judge the tasks alone")
@@ -54,7 +57,7 @@ def main() -> None:
     judged = {}
     with progress() as update:
         for task in [*([] if given.no_translation else [given.pair]), *given.task]:
-            named = () if task == given.pair else (task,)
+            named = () if task == given.pair else (_task(task, given.first, folder),)
             data = SurveyData(pairs=pairs, task=named, shots=given.shots)
             every = tuple(given.method) or tuple(name for name in methods() if name != "soft-gate")
             asked = every, given.quick, None, True, given.judged, given.draws
@@ -82,12 +85,22 @@ def _named(value: Any) -> Any:
 
 def _pairs(given: argparse.Namespace, folder: Path) -> Path:
     """The first sentences of the data, with the names of their columns."""
-    rows = given.data.read_text("utf-8").splitlines()[: given.sentences]
+    rows = given.data.read_text("utf-8").splitlines()[: given.first]
     names = "\t".join(COLUMNS[: rows[0].count("\t") + 1])
     folder.mkdir(parents=True, exist_ok=True)
     file: Path = folder / f"{given.pair}.tsv"
     file.write_text("\n".join([names, *rows, ""]), "utf-8")
     return file
+
+
+def _task(task: str, first: int | None, folder: Path) -> str:
+    """The first examples of a file, which is a JSON list; another task is its name."""
+    if not Path(task).is_file():
+        return task
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / Path(task).name
+    file.write_text(json.dumps(json.loads(Path(task).read_text("utf-8"))[:first]), "utf-8")
+    return str(file)
 
 
 def told(result: SurveyResult) -> dict[str, Any]:
