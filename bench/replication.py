@@ -5,8 +5,9 @@
 
 DIR of --models holds qwen-0.5b.gguf and qwen-1.5b.gguf. Every step is one command of the package in
 a process and a run folder of its own, as in `real_models.py`: what is finished is not run again,
-what was killed goes on. --list tells the steps and their hours, --only names some, --quick takes a
-few sentences of everything.
+what was killed goes on. What the file of --out has is not run either, also where FOLDER is a new
+one, unless a step needs its run. --list tells the steps and their hours, --only names some, --quick
+takes a few sentences of everything.
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ import argparse
 import itertools
 import json
 import random
+import re
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as parquet
-from machine import machine, tell
+from machine import machine, write
 from real_models import (
     Step,
     mixed_corpus,
@@ -420,13 +422,15 @@ def main() -> None:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    chosen = [
-        timed
-        for timed in steps(given.quick)
-        if not given.only or timed.step.name.startswith(tuple(given.only))
-    ]
+    stored: dict[str, Any] = {"command": "bench/replication.py", "machine": machine("cpu")}
+    if given.out is not None and given.out.exists():
+        stored = json.loads(given.out.read_text())
+    known = stored.setdefault("steps", {})
+    every = {timed.step.name: timed for timed in steps(given.quick)}
+    asked = [name for name in every if name.startswith(tuple(given.only or [""]))]
     runs = given.folder / ("quick" if given.quick else "runs")
-    due = [timed for timed in chosen if not (runs / f"{timed.step.name}.cost.json").exists()]
+    chosen = _with_needed([name for name in asked if name not in known], every)
+    due = [every[name] for name in chosen if not (runs / f"{name}.cost.json").exists()]
     for timed in due:
         print(f"{timed.hours:5.2f} h  {timed.step.name}", file=sys.stderr)
     print(f"{sum(timed.hours for timed in due):5.2f} h  in all, reckoned", file=sys.stderr)
@@ -436,17 +440,27 @@ def main() -> None:
     data = given.folder / "data"
     if not (data / "done").exists():
         make_data(data, given)
-    result: dict[str, Any] = {"command": "bench/replication.py", "machine": machine("cpu")}
-    result["steps"] = {
-        timed.step.name: _stored(
-            run(timed.step, given.models, data, runs, given.tasks, "bfloat16"), given.folder
-        )
-        for timed in chosen
-    }
-    result["shares"], result["rated"] = shares(runs), rated(runs)
-    if given.out is not None and given.out.exists():
-        result["steps"] = json.loads(given.out.read_text())["steps"] | result["steps"]
-    tell(result, given.out)
+    for name in chosen:
+        made = run(every[name].step, given.models, data, runs, given.tasks, "bfloat16")
+        if "failed" in made:  # said on stderr, and tried again by the same command
+            continue
+        known.setdefault(name, _stored(made, given.folder))
+        stored["shares"] = shares(runs) | stored.get("shares", {})
+        stored["rated"] = rated(runs) or stored.get("rated", {})
+        if given.out is not None:
+            write(stored, given.out)
+    print(json.dumps(stored, indent=1, ensure_ascii=False))
+
+
+def _with_needed(names: Iterable[str], every: Mapping[str, Timed]) -> list[str]:
+    """The steps of these names and those whose runs they read, in their order."""
+    needed, found = list(names), set[str]()
+    while needed:
+        name = needed.pop()
+        found.add(name)
+        read = re.findall(r"\{runs\}/([\w.-]+)", every[name].step.arguments)
+        needed += [other for other in read if other not in found]
+    return [name for name in every if name in found]
 
 
 if __name__ == "__main__":
