@@ -150,6 +150,13 @@ def _alignment_heads(size: str, slower: int, few: int | None) -> Iterator[Timed]
     for k in (5, 20, 60) if small else (20,):
         text = f"--limit {few or 30} --draws {2 if few else 9} --k {k}"
         yield step(f"text-k{k}", f"{removal} {text}", 0.3)
+    # What is written then, in two target languages of the large model.
+    if not small:
+        german = removal.replace("en-es", "en-de")
+        yield step("text-en-de-k20", f"{german} --limit {few or 20} --draws 9 --k 20", 0.2)
+    for name in ("text-k20",) if small else ("text-k20", "text-en-de-k20"):
+        failures = f"verify failures {{runs}}/{size}-{name}"
+        yield Timed(Step(f"{size}-{name.replace('text', 'failures')}", "", failures), 0)
 
 
 def _papers(quick: bool) -> Iterator[Timed]:
