@@ -268,7 +268,7 @@ def ranked(documents: Path) -> dict[str, dict[str, float]]:
 #: What a page needs and a table of figures does not.
 LONG = (
     *("directions", "config", "model", "data", "leakage", "software", "loss", "training"),
-    *("run", "report", "layer_profile", "seconds"),
+    *("run", "report", "layer_profile", "seconds", "cases"),
 )
 
 
