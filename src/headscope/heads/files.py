@@ -267,9 +267,9 @@ def _of_json(file: Path, text: str, part: str) -> tuple[str, Iterable[Entry]]:
                         f"which {MATRIX} lacks; correct one of them"
                     )
         return ALIGNATT, entries
-    listed = next((name for name in (ALIGNMENT, RANKED) if name in at), None)
-    if listed and not part:
-        return ALIGNATT, _named_list(file, text, at, listed)[1]
+    by_name = next((name for name in (ALIGNMENT, RANKED) if name in at), None)
+    if by_name and not part:
+        return ALIGNATT, _named_list(file, text, at, by_name)[1]
     if part or (NEXT_TOKEN in at and "heads" not in at):
         return _named_list(file, text, at, part or NEXT_TOKEN)
     if "heads" in at and text[at["heads"]] == "[":

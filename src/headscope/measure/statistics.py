@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -15,6 +15,7 @@ from headscope.estimates import Floats
 from headscope.measure.intervals import BLOCK, FromStatistics, paired_statistics
 
 Alternative = Literal["lower", "two-sided"]
+Ways = TypeVar("Ways", int, float)
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,10 @@ def _overlap(common: int, sizes: Sequence[tuple[int, int, int]]) -> Overlap:
         union = size_a + size_b - shared
         return shared / union if union else 1.0
 
-    ways, every = _ways(sizes)
+    # Whole numbers throughout: each quotient below is exact to the last bit of a float.
+    ways, every = {0: 1}, 1
+    for in_a, in_b, total in sizes:
+        ways, every = _summed(ways, dict(_drawn(in_a, in_b, total))), every * comb(total, in_b)
     return Overlap(
         jaccard=jaccard(common),
         expected=jaccard(sum(in_a * in_b / total for in_a, in_b, total in sizes if total)),
@@ -95,38 +99,32 @@ def shared_by_all(sets: Sequence[Collection[Any]], groups: Sequence[Collection[A
     One group of all heads gives random sets of any layers. The number that all share is, set after
     set, hypergeometric given how many the sets before share.
     """
-    parts = [set(group) for group in groups]
-    common = set.intersection(*map(set, sets))
-    ways, every = _ways([(*(len(part & set(own)) for own in sets), len(part)) for part in parts])
+    first, *others = map(set, sets)
+    common, chances = len(first.intersection(*others)), {0: 1.0}
+    for part in map(set, groups):
+        own = {len(part & first): 1.0}
+        for other in others:
+            size = len(part & other)
+            drawn, every = dict[int, float](), comb(len(part), size)
+            for shared, chance in own.items():
+                for i, ways in _drawn(shared, size, len(part)):
+                    drawn[i] = drawn.get(i, 0.0) + chance * (ways / every)
+            own = drawn
+        chances = _summed(chances, own)
     return Shared(
-        len(common),
-        sum(i * count / every for i, count in ways.items()),
-        sum(count for i, count in ways.items() if i >= len(common)) / every,
+        common,
+        sum(i * chance for i, chance in chances.items()),
+        min(1.0, sum(chance for i, chance in chances.items() if i >= common)),
     )
 
 
-def _ways(groups: Sequence[Sequence[int]]) -> tuple[dict[int, int], int]:
-    """In how many ways sets share a number of heads, and how many ways there are in all.
-
-    A group has how many of its heads each set holds, then how many it has: the first set stands,
-    the others are drawn. Whole numbers, so that a quotient of two is exact to the last bit.
-    """
-    ways, every = {0: 1}, 1
-    for first, *others, total in groups:
-        own = {first: 1}
-        for size in others:
-            every *= comb(total, size)
-            drawn: dict[int, int] = {}
-            for shared, count in own.items():
-                for i, number in _drawn(shared, size, total):
-                    drawn[i] = drawn.get(i, 0) + count * number
-            own = drawn
-        summed: dict[int, int] = {}
-        for i, count in ways.items():
-            for j, other in own.items():
-                summed[i + j] = summed.get(i + j, 0) + count * other
-        ways = summed
-    return ways, every
+def _summed(first: Mapping[int, Ways], other: Mapping[int, Ways]) -> dict[int, Ways]:
+    """In how many ways, or how likely, two independent numbers have a sum."""
+    summed: dict[int, Ways] = {}
+    for i, own in first.items():
+        for j, more in other.items():
+            summed[i + j] = summed[i + j] + own * more if i + j in summed else own * more
+    return summed
 
 
 def _drawn(shared: int, size: int, total: int) -> Iterator[tuple[int, int]]:
