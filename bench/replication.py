@@ -452,7 +452,7 @@ def main() -> None:
         if "failed" in made:  # said on stderr, and tried again by the same command
             continue
         known.setdefault(name, _stored(made, given.folder))
-        stored["shares"] = shares(runs) | stored.get("shares", {})
+        stored["shares"] = (kept := stored.get("shares", {})) | (shares(runs) | kept)
         stored["rated"] = rated(runs) or stored.get("rated", {})
         if given.out is not None:
             write(stored, given.out)
