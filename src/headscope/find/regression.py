@@ -64,6 +64,7 @@ def ridge(features: Floats, numbers: Floats) -> tuple[Floats, Floats]:
     u, s, v = np.linalg.svd(features - features.mean(axis=0), full_matrices=False)
     there = s > 1e-9 * s[0]
     u, s, v = u[:, there], s[there], v[there]
+    v[:, np.ptp(features, axis=0) == 0] = 0.0  # and not what a processor's rounding leaves
     fits = []
     for penalty in PENALTIES * np.mean(s**2):
         share = s**2 / (s**2 + penalty)
