@@ -132,6 +132,7 @@ DAMAGED: list[tuple[str, Any]] = [
     ("chance_matrix", "x"),
     ("num_layers", 3),
     ("num_heads", "3"),
+    ("num_heads", 0),
     ("model", "half \ud800"),
     ("direction", "half \ud800"),
     ("ts_matrix", [[0.1, 0.2, 0.3], [0.1, 7.5, 0.2]]),

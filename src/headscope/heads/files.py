@@ -320,7 +320,7 @@ def _matrix_entries(file: Path, text: str, at: dict[str, int], name: str) -> Ite
     said = [_DECODE(text, at[key])[0] if key in at else None for key in ("num_layers", "num_heads")]
     rows = list(_items(text, at[name])) if text[at[name]] == "[" else []
     first = rows[0][1] if rows else None
-    width = said[1] or (len(first) if isinstance(first, list) else 0)
+    width = said[1] if said[1] is not None else len(first) if isinstance(first, list) else 0
     if not isinstance(width, int) or width < 1 or said[0] not in (None, len(rows)) or not rows:
         raise InputError(
             f"{file}: {name} has {len(rows)} layers, but num_layers and num_heads say "
