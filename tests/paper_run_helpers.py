@@ -207,6 +207,13 @@ MODEL = {"name": "pocket", "parameters": 2_200_000, "dtype": "float32",
          "geometry": {"counts": [16] * 6}}  # fmt: skip
 
 
+CLAIMS = [
+    {"name": "few heads do it", "holds": True, "by": "21 of 96", "sure": "random sets"},
+    {"name": "they lie early", "holds": None, "by": "3 of 21", "decides": "more heads"},
+    {"name": "they are old", "holds": False, "by": "0 of 21"},
+]
+
+
 def write_paper(out: Path, **more: Any) -> Path:
     """A finished run of Heads Up!"""
     result = {
@@ -219,7 +226,7 @@ def write_paper(out: Path, **more: Any) -> Path:
         },
         "command": "headscope reproduce heads-up --model pocket",
         "model": MODEL,
-        "answer": {"found": "Yes: 21 of 96 heads do.", "sure": "One training a mask."},
+        "answer": {"found": "1 of 2 holds.", "sure": "One training a mask.", "claims": CLAIMS},
         "experiments": experiments(),
         "totals": {"runs": 45, "run": 9, "stored": 1, "not_run": 36, "seconds": 371.0},
         "seconds": 371.0,

@@ -15,9 +15,10 @@ from typing import Any
 
 from headscope.errors import InputError
 from headscope.papers.paper import Experiment, Missing, Paper, Setting, Step
+from headscope.papers.show import Answer
 from headscope.progress import Progress
 from headscope.runs import Run, carry_out
-from headscope.shown.blocks import Cell, Findings, Lines, Reference, Row, Series, Table
+from headscope.shown.blocks import Cell, Claim, Findings, Lines, Reference, Row, Series, Table
 from headscope.studies.costs.estimate import Work
 
 #: The steps that were really run, in order.
@@ -86,8 +87,13 @@ def data_missing(setting: Setting) -> tuple[Step, ...] | Missing:
     return Missing("the paper's corpus is not here", "--documents de=FILE")
 
 
-def answer(setting: Setting, told: Mapping[str, Findings]) -> tuple[str, str]:
-    return f"{len(told)} experiments tell something", "as sure as arithmetic"
+def answer(setting: Setting, told: Mapping[str, Findings]) -> Answer:
+    claim = Claim("it is doubled", True, "-2 of 2", "arithmetic")
+    return Answer(
+        found=f"{len(told)} experiments tell something",
+        sure="as sure as arithmetic",
+        claims=(claim,),
+    )
 
 
 PAPER = Paper(

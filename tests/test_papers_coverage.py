@@ -21,7 +21,7 @@ from headscope.papers.plan import Coverage, make_plan
 from headscope.papers.published import paper_tasks, published
 from headscope.papers.registry import PAPERS, paper_named
 from headscope.papers.reproduce import Reproduce
-from headscope.papers.show import coverage_words
+from headscope.papers.show import Answer, coverage_words
 from headscope.shown.blocks import Findings
 from paper_helpers import setting_of, words_of
 
@@ -121,7 +121,7 @@ def test_nothing_run_is_nothing_told(paper: str, model: str, tmp_path: Path) -> 
     setting = setting_of(tmp_path, model, data=data)
     shown = {one.name: one.show(setting) for one in found.experiments}
     assert all(one == Findings() for one in shown.values())
-    assert found.answer(setting, shown) == ("", "")
+    assert found.answer(setting, shown) == Answer()
 
 
 def test_what_is_in_name_only_is_not_called_measured(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from headscope.papers.heads_up.masks import without_instruction
 from headscope.papers.heads_up.paper import PAPER
 from headscope.papers.heads_up.prompts import SWITCH, sign_test
 from headscope.papers.paper import Setting
+from headscope.papers.show import Answer
 from headscope.papers.study_steps import shown_by
 from headscope.runs.codec import decode
 from headscope.shown.blocks import Bars, Findings, Section, Shown, Table
@@ -69,7 +70,7 @@ def test_nothing_is_found_where_nothing_was_run(pocket: Setting) -> None:
         # Sizes of the model are known before anything is run.
         assert {cell.value for cell in shown if cell.value is not None} <= {96, 6}, name
         assert all(cell.why for cell in shown if cell.value is None), name
-    assert PAPER.answer(pocket, {}) == ("", "")
+    assert PAPER.answer(pocket, {}) == Answer()
 
 
 def test_blocks_of_a_study_are_taken_by_their_titles(

@@ -36,7 +36,7 @@ def section(shown: Shown, title: str) -> Section:
 
 
 def overview(shown: Shown) -> Table:
-    """The table of the experiments: the figure of a page without figures."""
+    """The table of the experiments: the figure of a page without claims."""
     (table,) = (block for block in shown.blocks
                 if isinstance(block, Table) and "what became of them" in block.title)  # fmt: skip
     return table
@@ -59,6 +59,16 @@ def test_every_experiment_stands_in_the_table_and_those_with_results_have_a_sect
     ]
     made_runs = {step["step"] for row in rows for step in row["runs"] if step["state"] != "not run"}
     assert set(names(section(shown, "Runs").blocks[0])) == made_runs
+
+
+def test_claims_stand_beside_the_answer_with_their_verdicts(tmp_path: Path) -> None:
+    claims = shown_of(made.write_paper(tmp_path)).figure
+    assert isinstance(claims, Table)
+    verdicts = [(row.cells[0].value, *re.findall("more heads", str(row.cells[1].value)))
+                for row in claims.rows]  # fmt: skip
+    assert verdicts == [("holds",), ("open", "more heads"), ("not so here",)]
+    none = made.write_paper(tmp_path / "none", answer={"found": "", "sure": ""})
+    assert shown_of(none).figure == overview(shown_of(none))
 
 
 def test_what_is_read_is_what_the_paper_wrote(tmp_path: Path) -> None:
@@ -158,6 +168,7 @@ LOGARITHM = {"kind": "lines", "title": "t", "x": "x", "y": "y", "logarithmic": T
         without("answer"),
         lambda result: result.update(experiments={"a": 1}),
         lambda result: result.update(answer="yes"),
+        lambda result: result["answer"].update(claims=[{"holds": True}]),
         lambda result: result["experiments"].append(result["experiments"][0]),
         experiment_with(state="maybe"),
         experiment_with(runs=None),

@@ -26,6 +26,7 @@ from headscope.papers.claims import answer_of, judged, of_tests
 from headscope.papers.paper import Missing, PaperData, Setting, Steering
 from headscope.papers.plan import make_plan
 from headscope.papers.reproduce import describe
+from headscope.papers.show import Answer
 from headscope.papers.token_alignment_heads import findings, steps
 from headscope.papers.token_alignment_heads.paper import PAPER, group_of
 from headscope.papers.token_alignment_heads.setting import (
@@ -698,7 +699,7 @@ def test_attention_of_the_best_heads_and_of_the_others() -> None:
 
 
 def test_the_answer_sorts_claims_by_what_was_found() -> None:
-    found, sure = answer_of(
+    answer = answer_of(
         [
             Claim("A", True, "1 of 2", "an interval"),
             Claim("B", False, "0.3"),
@@ -706,12 +707,11 @@ def test_the_answer_sorts_claims_by_what_was_found() -> None:
             Claim("D", False, "0.4", "an interval"),
         ]
     )
-    assert [line.partition(" (")[0] for line in found.splitlines()] == [
-        "Holds here:", "\u2013 A", "Does not hold here:", "\u2013 D", "Open:", "\u2013 C",
-        "Described, not tested:", "\u2013 B: not so here",
+    assert [(claim.name, claim.verdict) for claim in answer.claims] == [
+        ("A", "holds"), ("D", "does not hold"), ("C", "open"), ("B", "not so here"),
     ]  # fmt: skip
-    assert "more of it" in found and "an interval" in sure
-    assert answer_of([]) == ("", "")
+    assert re.findall(r"\d+", answer.found) == ["3", "1", "1", "1"] and "interval" in answer.sure
+    assert answer_of([]) == Answer()
 
 
 def of_two(free: Tested, same: Tested | None = None, **more: Any) -> Claim:

@@ -89,6 +89,7 @@ def test_steps_are_run_once_and_in_order_and_those_left_out_are_told(tmp_path: P
     assert (totals["runs"], totals["run"], totals["not_run"]) == (7, 3, 4)
     assert totals["seconds"] == pytest.approx(0.75) and totals["elements"] == 7
     assert result["answer"]["found"] == "4 experiments tell something"
+    assert [claim["by"] for claim in result["answer"]["claims"]] == ["\u22122 of 2"]
     stored = json.loads((tmp_path / "r" / "result.json").read_bytes())
     assert stored["experiments"] == json.loads(json.dumps(result["experiments"]))
     assert "A small paper" in (tmp_path / "r" / "report.html").read_text("utf-8")

@@ -10,7 +10,9 @@ from headscope.estimates import Estimate
 from headscope.evidence.rows import Condition, Evidence, Tested
 from headscope.measure.statistics import holm
 from headscope.papers.paper import Experiment, Setting
-from headscope.shown.blocks import Claim, Findings, Table
+from headscope.papers.show import Answer
+from headscope.shown.blocks import VERDICTS, Claim, Findings, Table
+from headscope.shown.words import count
 
 #: What p over draws, after Holm over the claims of a paper, may be at most.
 LEVEL = 0.05
@@ -133,52 +135,39 @@ def judged(claims: Iterable[Claim]) -> list[Claim]:
     return found
 
 
-def answer_of(claims: Iterable[Claim], left: Sequence[str] = ()) -> tuple[str, str]:
-    """All claims as a list, a line each; how they were tested, and which experiments are `left`.
+def answer_of(claims: Iterable[Claim], left: Sequence[str] = ()) -> Answer:
+    """All claims, decided ones first; how they were tested, and which experiments are `left`.
 
-    Both are empty without claims.
+    Empty without claims.
     """
-    known = judged(claims)
+    known = sorted(judged(claims), key=lambda claim: VERDICTS.index(claim.verdict))
     if not known:
-        return "", ""
-    titles = ("Holds here", "Does not hold here", "Open", "Described, not tested")
-    groups: dict[str, list[str]] = {title: [] for title in titles}
-    ways = dict[str, None]()
-    for claim in known:
-        open_ = claim.holds is None
-        group = "Open" if open_ else "Holds here" if claim.holds else "Does not hold here"
-        tested = open_ or claim.sure
-        groups[group if tested else "Described, not tested"].append(_in_words(claim))
-        ways |= {claim.sure: None} if claim.sure else {}
-    said = [
-        "\n".join([f"{title}:", *(f"\u2013 {words}." for words in own)])
-        for title, own in groups.items()
-        if own
-    ]
+        return Answer()
+    tested = [claim.holds for claim in known if claim.tested]
+    holding, failing, open_ = map(tested.count, (True, False, None))
+    ways = dict.fromkeys(claim.sure for claim in known if claim.sure)
+    found = (
+        f"Of {count(len(tested), 'tested claim')} {holding} hold{'s' * (holding == 1)} here, "
+        f"{failing} {'does' if failing == 1 else 'do'} not, {open_} "
+        f"{'is' if open_ == 1 else 'are'} open."
+        if tested
+        else "No claim was tested."
+    )
     sure = f"Tested by {'; by '.join(ways)}." if ways else "Nothing was tested."
     missing = f" Not answered here: {', '.join(left)}." if left else ""
-    return "\n".join(said), f"{sure} All of it is one model.{missing}"
+    sure += f" All of it is one model.{missing}"
+    return Answer(found=found, sure=sure, claims=tuple(known))
 
 
 def answering(
     experiments: Sequence[Experiment],
     named: Callable[[Experiment], str] = lambda experiment: experiment.elements[0],
-) -> Callable[[Setting, Mapping[str, Findings]], tuple[str, str]]:
+) -> Callable[[Setting, Mapping[str, Findings]], Answer]:
     """A paper's answer: the claims of its experiments, and those that found nothing, `named`."""
 
-    def answer(setting: Setting, findings: Mapping[str, Findings]) -> tuple[str, str]:
+    def answer(setting: Setting, findings: Mapping[str, Findings]) -> Answer:
         answered = {name for name, shown in findings.items() if shown.found}
         left = [named(each) for each in experiments if each.name not in answered]
         return answer_of(claims_of(findings), left)
 
     return answer
-
-
-def _in_words(claim: Claim) -> str:
-    """The claim with its figures; of a described one whether it is so, of an open one what would
-    decide it."""
-    words = f"{claim.name[:1].upper()}{claim.name[1:]}"
-    if not claim.sure and claim.holds is not None:
-        words += ": so here" if claim.holds else ": not so here"
-    end = f"; would decide it: {claim.decides}" if claim.holds is None and claim.decides else ""
-    return f"{words} ({claim.by}{end})"

@@ -18,6 +18,7 @@ from headscope.data.align import LlmAligner
 from headscope.data.chat import ChatModel
 from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, count_of
+from headscope.papers.show import Answer
 from headscope.progress import Progress
 from headscope.runs.codec import Result, decode, encode
 from headscope.runs.reading import naming, read_object, read_result, result_of
@@ -349,8 +350,7 @@ class Paper:
         question: of the paper.
         method: its method, in three sentences.
         experiments: in the paper's order.
-        answer: the answer for this model and its uncertainty, from what the experiments found, by
-            their names.
+        answer: the answer for this model, from what the experiments found, by their names.
         steered: what of `Steering` its experiments follow.
         notes: what holds for several experiments, said once for all of them.
     """
@@ -361,6 +361,6 @@ class Paper:
     question: str
     method: tuple[str, str, str]
     experiments: tuple[Experiment, ...]
-    answer: Callable[[Setting, Mapping[str, Findings]], tuple[str, str]]
+    answer: Callable[[Setting, Mapping[str, Findings]], Answer]
     steered: frozenset[str] = frozenset()
     notes: Callable[[Setting], tuple[str, ...]] = lambda setting: ()

@@ -37,7 +37,7 @@ from headscope.papers.registry import PAPERS, experiments_named, paper_named
 from headscope.progress import Progress
 from headscope.runs import Run, carry_out, encode
 from headscope.settings import GIVEN, UNSIGNED, MadeBy, Option, Settings
-from headscope.shown.blocks import Cell, Figure, Findings, Row, Table
+from headscope.shown.blocks import Cell, Claim, Figure, Findings, Row, Table
 from headscope.studies.models import (
     PROMPTED,
     ModelChoice,
@@ -364,18 +364,23 @@ def describe(
                 "more": dict(findings.more),
             }
         )
-    found, sure = paper.answer(setting, findings_of)
+    answer = paper.answer(setting, findings_of)
+    sure = answer.sure
     if chosen := decided(setting):
         own = f"Decided for this run instead of the paper: {', '.join(chosen)}."
         sure = " ".join(filter(None, (sure, own)))
-    found = found or (UNANSWERED if findings_of else NOTHING)
+    found = answer.found or (UNANSWERED if findings_of else NOTHING)
     runs = [_run(step, setting) for step in plan.steps]
     states = [run["state"] for run in runs]
     seconds = sum(run["seconds"] or 0.0 for run in runs if run["state"] == "run")
     about = {name: getattr(paper, name) for name in ("name", "title", "source", "question")}
     return {
         "paper": {**about, "method": list(paper.method)},
-        "answer": {"found": typeset(found), "sure": typeset(sure)},
+        "answer": {
+            "found": typeset(found),
+            "sure": typeset(sure),
+            "claims": [_claim(claim) for claim in answer.claims],
+        },
         "notes": [typeset(note) for note in paper.notes(setting)],
         "experiments": rows,
         "totals": {
@@ -466,6 +471,12 @@ def _difference(cell: Cell) -> float | None:
     if isinstance(ours, str) or isinstance(theirs, str) or ours is None or theirs is None:
         return None
     return ours - theirs
+
+
+def _claim(claim: Claim) -> dict[str, Any]:
+    return asdict(claim) | {
+        name: typeset(getattr(claim, name)) for name in ("name", "by", "decides")
+    }
 
 
 def _typeset(block: Table | Figure) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from headscope.results.common import ModelResult
 from headscope.runs import Record, Result
-from headscope.shown.blocks import Cell, Figure, Row, Section, Shown, Table
+from headscope.shown.blocks import Cell, Claim, Figure, Row, Section, Shown, Table
 from headscope.shown.words import count, fixed, ranges
 
 #: The states of an experiment, and what they are called.
@@ -81,10 +81,11 @@ class PaperFacts(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Answer(Record):
-    """What was found on this model, and what that rests on."""
+    """What a paper's claims come to on this model, what that rests on, and each claim."""
 
     found: str = ""
     sure: str = ""
+    claims: tuple[Claim, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,13 +169,10 @@ def show_paper(result: PaperResult, run: Path) -> Shown:
         if shown
         else "Nothing was run, so there is no answer."
     )
-    # The first figure stands beside the answer; where there is none, the overview.
-    figure = next((figure for each in shown for figure in each.figures), None)
+    # The claims stand beside the answer; where there are none, the overview.
+    claims = _claims(result.answer.claims)
     overview = Section("Experiments", [_overview(result)], brief=True)
-    sections = [
-        *([overview] if figure else []),
-        *(_experiment(each, figure) for each in shown),
-    ]
+    sections = [*([overview] if claims else []), *map(_experiment, shown)]
     if made:
         sections.append(Section("Runs", [_runs(made)]))
     method = (
@@ -199,7 +197,7 @@ def show_paper(result: PaperResult, run: Path) -> Shown:
             ("time", span(result.seconds)),
         ],
         sections=sections,
-        figure=figure or _overview(result),
+        figure=claims or _overview(result),
     )
 
 
@@ -283,6 +281,18 @@ def _row(name: str, *values: float | str | None) -> Row:
     return Row(name, tuple(map(Cell, values)))
 
 
+def _claims(claims: Sequence[Claim]) -> Table | None:
+    """Every claim with its verdict, its figures, and what would decide an open one."""
+    rows = []
+    for claim in claims:
+        open_ = claim.decides if claim.holds is None else ""
+        figures = f"{claim.by}; would decide it: {open_}" if open_ else claim.by
+        rows.append(_row(f"{claim.name[:1].upper()}{claim.name[1:]}", claim.verdict, figures))
+    described = not all(claim.tested for claim in claims)
+    note = "So here, not so here: described, not tested." if described else ""
+    return Table("The claims", ("here", "measured"), tuple(rows), note=note) if rows else None
+
+
 def _overview(result: PaperResult) -> Table:
     """Every experiment with what became of its tables and figures, in the paper's order."""
     rows = []
@@ -311,7 +321,7 @@ def _flags(each: ExperimentResult) -> str:
     return f"--only {each.name}" + (" --full" if "--full" in (each.why or "") else "")
 
 
-def _experiment(each: ExperimentResult, first: Figure | None) -> Section:
+def _experiment(each: ExperimentResult) -> Section:
     after = [f"Uncertainty: {each.sure}"] if each.sure else []
     if each.state != "run" or each.why:
         after.append(f"{STATES[each.state]}{f': {each.why}' if each.why else ''}.")
@@ -320,7 +330,7 @@ def _experiment(each: ExperimentResult, first: Figure | None) -> Section:
     traced = ", ".join(run.step for run in each.runs if run.state != "not run")
     return Section(
         each.title,
-        [*(figure for figure in each.figures if figure is not first), *each.tables],
+        [*each.figures, *each.tables],
         lead=each.found,
         after=after,
         traced=f"Runs: {traced}." if traced else "",

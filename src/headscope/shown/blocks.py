@@ -705,6 +705,10 @@ def _check_shape(title: str, values: Values, rows: Sequence[str], columns: Seque
         raise ValueError(f"{title}: the values are not {len(rows)} rows of {len(columns)}")
 
 
+#: What may be said of a claim, in the order in which claims are listed.
+VERDICTS = ("holds", "does not hold", "open", "so here", "not so here")
+
+
 @dataclass(frozen=True)
 class Claim:
     """A claim of the paper on this model.
@@ -724,6 +728,18 @@ class Claim:
     sure: str = ""
     p: float | None = None
     decides: str = ""
+
+    @property
+    def tested(self) -> bool:
+        """Whether it is more than described."""
+        return bool(self.sure) or self.holds is None
+
+    @property
+    def verdict(self) -> str:
+        """One of `VERDICTS`."""
+        if self.holds is None:
+            return "open"
+        return VERDICTS[(0 if self.tested else 3) + (not self.holds)]
 
 
 @dataclass(frozen=True)
