@@ -135,10 +135,8 @@ def _alignment_heads(size: str, slower: int, few: int | None) -> Iterator[Timed]
     test = "--pair en-es --data {data}/en-es.test.tsv"
     removal = f"verify removal --heads {{runs}}/{size}-ts-en-es {test}"
     for k, draws in ((20, 99), (5, 19), (10, 19), (40, 19), (60, 19)):
-        if small or k == 20:
-            draws = 3 if few else draws if small else 39
-            loss = f"--measure loss --limit {few or 25} --draws {draws} --k {k}"
-            yield step(f"loss-k{k}", f"{removal} {loss}", 0.012 * draws)
+        loss = f"--measure loss --limit {few or 25} --draws {3 if few else draws} --k {k}"
+        yield step(f"loss-k{k}", f"{removal} {loss}", 0.003 * draws)
     # By the row of the token itself: few heads, in the middle. Are they needed, too?
     for pair in ("en-es", "en-de", "en-zh")[: 3 if small else 1]:
         read = "--query read --baseline-examples 2"
@@ -216,17 +214,22 @@ def _papers(quick: bool) -> Iterator[Timed]:
     best = "--heads {runs}/0.5b-ts-en-es --k 20"
     answers = f"--task {{data}}/xquad_en.yaml {few}"
     yield step("tasks", f"verify tasks {best} {answers}", 1.0)
-    rated = "use rate --data {data}/corpus.jsonl" + (" --limit 40" if quick else "")
-    yield step("rate", f"{rated} {best}", 0.1)
-    for draw in range(draws // 2):
-        yield step(f"rate-random-{draw}", f"{rated} --heads {_any_heads(draw)}", 0.1)
+    # The large model reads the English texts alone.
+    for size, heads_in, some in (("0.5b", (24, 14), 0), ("1.5b", (28, 12), 250)):
+        limit_texts = f" --limit {40 if quick else some}" if quick or some else ""
+        rated = f"use rate --data {{data}}/corpus.jsonl{limit_texts}"
+        sets = {"rate": f"--heads {{runs}}/{size}-ts-en-es --k 20"}
+        for draw in range(draws // 2):
+            sets[f"rate-random-{draw}"] = f"--heads {_any_heads(draw, *heads_in)}"
+        for name, removed in sets.items():
+            yield Timed(Step(f"{size}-{name}", f"qwen-{size}", f"{rated} {removed}"), 0.1)
     keys = "reproduce token-alignment-heads --only figure-22 --pairs en-es={data}/en-es.find.tsv"
     yield step("key-tokens", f"{keys} --limit {limit} --draws {draws} --k 20", 0.5)
 
 
-def _any_heads(draw: int) -> str:
-    """20 random heads of the small model, as a list."""
-    every = [f"{layer}.{head}" for layer in range(24) for head in range(14)]
+def _any_heads(draw: int, layers: int, heads: int) -> str:
+    """20 random heads of a model, as a list."""
+    every = [f"{layer}.{head}" for layer in range(layers) for head in range(heads)]
     return ",".join(random.Random(f"random heads {draw}").sample(every, 20))
 
 
@@ -314,9 +317,10 @@ def _stored(told: dict[str, Any], folder: Path) -> dict[str, Any]:
 def shares(runs: Path) -> dict[str, Any]:
     """Of every finished run of translation scores: how many heads align, where, and which.
 
-    By threshold with the score as it is (the paper's rule) and above chance; the layers of the
-    heads above 0.1, as shares of the depth; how far its best 20 heads are those of the first run
-    of the same model and direction; and, by halves of the sentences, short and long.
+    By threshold with the score as it is (the paper's rule) and above chance, in all and in the
+    first, middle and last third of the layers; quantiles of the depth of those above 0.1, by both
+    rules; how far its best 20 heads are those of the first run of the same model and direction;
+    and, by halves of the sentences, short and long.
     """
     scored = {
         place.parent.name: {
@@ -331,8 +335,6 @@ def shares(runs: Path) -> dict[str, Any]:
     }
     found: dict[str, Any] = {}
     for name, heads in scored.items():
-        layers = 1 + max(layer for layer, _ in heads)
-        depths = [(layer + 0.5) / layers for (layer, _), own in heads.items() if own[0] > 0.1]
         first = _first(name)
         found[name] = {
             "heads": len(heads),
@@ -342,8 +344,17 @@ def shares(runs: Path) -> dict[str, Any]:
                 ]
                 for threshold in THRESHOLDS
             },
-            "depth": np.quantile(depths, (0, 0.25, 0.5, 0.75, 1)).round(3).tolist(),
-            "middle third": sum(1 / 3 <= depth < 2 / 3 for depth in depths),
+            "thirds": {
+                f"{threshold:g}": [
+                    [sum(int(3 * depth) == third for depth in depths) for third in range(3)]
+                    for depths in (_depths(heads, rule, threshold) for rule in (0, 1))
+                ]
+                for threshold in THRESHOLDS
+            },
+            "depth": [
+                np.quantile(_depths(heads, rule, 0.1), (0, 0.25, 0.5, 0.75, 1)).round(3).tolist()
+                for rule in (0, 1)
+            ],
             "beside": first,
             "shared of 20": len(best[name] & best.get(first, set())),
             "by length": _by_length(runs / name / "scores" / "scores.safetensors"),
@@ -351,11 +362,14 @@ def shares(runs: Path) -> dict[str, Any]:
     return found
 
 
-def rated(runs: Path) -> dict[str, Any]:
+def rated(runs: Path, size: str) -> dict[str, Any]:
     """By language: by how much the selected heads' rating tells texts with a translation better
     (AUC) than the mean of random heads', with its bootstrap over texts, and p over draws."""
     scores: dict[str, dict[str, list[list[float]]]] = {}
-    names = ["0.5b-rate", *(f"0.5b-rate-random-{draw}" for draw in range(9))]  # the selected first
+    names = [
+        f"{size}-rate",
+        *(f"{size}-rate-random-{draw}" for draw in range(9)),
+    ]  # the selected first
     finished = [name for name in names if (runs / f"{name}.cost.json").exists()]
     for name in finished if names[0] in finished else []:
         own: dict[tuple[str, str], list[float]] = {}
@@ -391,6 +405,15 @@ def rated(runs: Path) -> dict[str, Any]:
 
 def _again(scores: np.ndarray, draw: np.random.Generator) -> np.ndarray:
     return draw.integers(scores.shape[1], size=scores.shape[1])
+
+
+def _depths(
+    heads: Mapping[tuple[int, int], tuple[float, float]], rule: int, threshold: float
+) -> list[float]:
+    """Depths of the heads above a threshold by score (0) or above chance (1): middles of layers as
+    shares of them all."""
+    layers = 1 + max(layer for layer, _ in heads)
+    return [(layer + 0.5) / layers for (layer, _), own in heads.items() if own[rule] > threshold]
 
 
 def _first(name: str) -> str:
@@ -452,8 +475,9 @@ def main() -> None:
         if "failed" in made:  # said on stderr, and tried again by the same command
             continue
         known.setdefault(name, _stored(made, given.folder))
-        stored["shares"] = (kept := stored.get("shares", {})) | (shares(runs) | kept)
-        stored["rated"] = rated(runs) or stored.get("rated", {})
+        stored["shares"] = stored.get("shares", {}) | shares(runs)
+        texts = {size: told for size in ("0.5b", "1.5b") if (told := rated(runs, size))}
+        stored["rated"] = stored.get("rated", {}) | texts
         if given.out is not None:
             write(stored, given.out)
     print(json.dumps(stored, indent=1, ensure_ascii=False))
