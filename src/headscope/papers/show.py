@@ -164,11 +164,6 @@ def show_paper(result: PaperResult, run: Path) -> Shown:
     """The answer, every experiment, what was not run, and the runs."""
     paper, shown = result.paper, [each for each in result.experiments if each.shown]
     made = [each for each in result.runs if each.state != "not run"]
-    unanswered = (
-        "What was run does not answer the paper\u2019s question."
-        if shown
-        else "Nothing was run, so there is no answer."
-    )
     # The claims stand beside the answer; where there are none, the overview.
     claims = _claims(result.answer.claims)
     overview = Section("Experiments", [_overview(result)], brief=True)
@@ -187,7 +182,7 @@ def show_paper(result: PaperResult, run: Path) -> Shown:
     return Shown(
         paper.title,
         f"{paper.question} Measured again on {result.model_name}.",
-        [result.answer.found or unanswered],
+        [result.answer.found],
         result.answer.sure,
         facts=[
             ("", paper.source),
@@ -212,7 +207,7 @@ def show_papers(result: PapersResult, run: Path) -> Shown:
     return Shown(
         f"{count(len(result.papers), 'paper')} on {result.model_name}",
         "What each paper measured, measured again on this model.",
-        [f"{paper.title}: {paper.answer.found or 'nothing was run.'}" for paper in result.papers],
+        [f"{paper.title}: {paper.answer.found}" for paper in result.papers],
         facts=[("runs", str(result.totals.runs)), ("time", span(result.seconds))],
         sections=[
             *(
