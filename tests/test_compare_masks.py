@@ -180,6 +180,13 @@ def test_the_comparison_holds_what_it_says(tmp_path: Path) -> None:
     kept = sum(row.masks for row in result.kept_by)
     assert kept == sum(mask.selected for mask in result.own)
     assert first.groups is not None and first.groups.groups == 8
+    for pair, other in zip(result.removed, result.pairs, strict=True):
+        dropped = [
+            {place for place in np.ndindex(4, 4) if result.maps[name][place[0]][place[1]] < 0.5}
+            for name in (pair.a, pair.b)
+        ]
+        assert pair.jaccard == len(dropped[0] & dropped[1]) / len(dropped[0] | dropped[1])
+        assert pair.p_value == pytest.approx(other.p_value)  # the same event
     assert compare_masks(CompareMasks(tuple(own), tuple(base)), tmp_path / "out") == result
     shown = _show(result, tmp_path / "out")
     (masks,), (bases,) = (section.blocks for section in shown.sections[:2])

@@ -110,6 +110,8 @@ class MasksResult(Result):
         masks: with those of a base model, which stand last.
         maps: every mask's weights.
         kept_by: every head, the one that most masks keep first.
+        removed: pairs of the heads that masks remove, where `pairs` are of those they keep; empty
+            in results of earlier versions.
     """
 
     geometry: Mapping[str, Any]
@@ -121,6 +123,7 @@ class MasksResult(Result):
     maps: Mapping[str, Opening]
     kept_by: tuple[HeadCount, ...]
     always_dropped_groups: tuple[KeyGroup, ...] | None
+    removed: tuple[PairOverlap, ...] = ()
 
     @property
     def own(self) -> tuple[ComparedMask, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import isnan
 from pathlib import Path
@@ -34,6 +34,7 @@ from headscope.results.masks import (
     LayerShare,
     MasksResult,
 )
+from headscope.results.overlap import PairOverlap
 from headscope.runs import Run, carry_out
 from headscope.settings import MadeBy, Option, Settings
 from headscope.shown.blocks import (
@@ -142,6 +143,7 @@ def compare_masks(config: CompareMasks, out: Path | None = None) -> MasksResult:
             always_dropped_groups=None
             if key_heads is None
             else _always_dropped([kept_in_groups(mask.heads, key_heads) for mask in masks]),
+            removed=tuple(overlaps({mask.name: mask.heads.complement() for mask in masks})),
         )
 
     return carry_out(COMMAND, out, settings, inputs, compute, began, kind=MasksResult)
@@ -261,6 +263,8 @@ def _show(result: MasksResult, run: Path) -> Shown:
         shared, *tables = overlap_blocks(result.pairs, result.groups)
         figures.append(shared)
         sections.append(Section("Every two masks", [*figures[1:], *tables], brief=True))
+    if result.removed:
+        sections.append(Section("What masks remove", [_removed(result.removed)], brief=True))
     sections += [
         Section(
             "Where heads are kept", [*_maps(result), _shares(own), HeadSets("Shared heads", always)]
@@ -281,6 +285,7 @@ def _show(result: MasksResult, run: Path) -> Shown:
         [
             ("masks", str(len(own))),
             ("heads", f"{geometry.total} in {count(geometry.layers, 'layer')}"),
+            *_removed_alike(result.removed),
         ],
         sections,
         figures[0],
@@ -303,6 +308,30 @@ def _finding(result: MasksResult) -> list[str]:
         f"{fixed(above.mean, 2)} above random masks "
         f"({confidence(above.low, above.high, 2)}; {count(len(base.pairs), 'task')}).",
     ]
+
+
+def _removed_alike(pairs: Sequence[PairOverlap]) -> Iterator[tuple[str, str]]:
+    """How far masks agree by the heads that they remove: most keep most heads, also by chance."""
+    if pairs:
+        alike = fixed(fmean(pair.jaccard for pair in pairs), 2)
+        chance = fixed(fmean(pair.expected_exact for pair in pairs), 2)
+        yield "removed heads", f"Jaccard index {alike}, random {chance}"
+
+
+def _removed(pairs: Sequence[PairOverlap]) -> Table:
+    return table_of(
+        "The heads that two masks remove, A and B",
+        ((f"{arrow(pair.a)} and {arrow(pair.b)}", pair) for pair in pairs),
+        {
+            "Jaccard": lambda pair: pair.jaccard,
+            "by chance": lambda pair: pair.expected_exact,
+            "by chance within layers": lambda pair: pair.expected_within_layers,
+            "removed by both": lambda pair: pair.intersection,
+            "by A": lambda pair: pair.size_a,
+            "by B": lambda pair: pair.size_b,
+        },
+        "Masks that keep most heads keep the same ones by chance, too; p is that of the kept heads",
+    )
 
 
 def _beside_base(base: BaseComparison) -> Forest:
