@@ -104,6 +104,29 @@ def test_small_models_read_references_and_large_ones_translate(
     assert (small.threshold, paper.threshold, small.pairs.pair) == (0.1, 0.1, ("all",))
 
 
+@pytest.mark.parametrize(
+    ("figure", "step", "whole"),
+    [
+        ("figure-1", "scores", 997),
+        ("figure-1", "removal", 1012),
+        ("figure-9", "tasks", 500),
+        ("table-2", "rated", 2000),
+        ("table-2", "rated-random", 2000),
+    ],
+)
+def test_the_time_told_before_is_of_the_examples_that_are_asked_for(
+    large: Setting, figure: str, step: str, whole: int
+) -> None:
+    every = replace(large, data=DATA)
+    few = replace(every, steering=replace(every.steering, limit=30))
+    work = [
+        next(each.work for each in steps_of(NAME, figure, setting) if each.name == step)
+        for setting in (every, few)
+    ]
+    assert work[1].tokens == pytest.approx(work[0].tokens * 30 / whole)
+    assert work[1].calls == pytest.approx(work[0].calls * 30 / whole)
+
+
 def test_a_flores_folder_is_read_in_the_papers_directions_and_by_its_splits(
     large: Setting, tmp_path: Path
 ) -> None:

@@ -134,11 +134,12 @@ def _elsewhere(settings: Callable[[Setting], Any], other: str) -> Callable[[Sett
 
 
 def sentences_of(setting: Setting, pocket: int, others: int, generate: bool) -> Work:
-    """The work of every direction's sentences once, read or translated."""
-    count, each, (prompt, answer) = 20, pocket, POCKET_TOKENS
+    """The work of every direction's sentences once, read or translated: all, or --limit of them."""
+    limit = setting.steering.limit
+    count, each, (prompt, answer) = 20, limit or pocket, POCKET_TOKENS
     if setting.data.pairs:
         count = len(setting.data.pairs) if halved(setting) else len(directions(setting))
-        each, (prompt, answer) = others, TOKENS
+        each, (prompt, answer) = min(limit or others, others), TOKENS
     if generate:
         return written(count * each, prompt, answer, setting.batch_tokens)
     return read(count * each, prompt + answer, setting.batch_tokens)
@@ -397,11 +398,13 @@ def other_models(setting: Setting) -> tuple[str, ...]:
 def _task_work(setting: Setting) -> Work:
     """Every task as it is, without the heads, and without each random set."""
     names, times = len(setting.data.benchmarks), 2 + 2 * (setting.steering.draws or TASK_DRAWS)
+    limit = setting.steering.limit
     if names:
-        number = names * TASKS_OF_A_NAME * ITEMS * CHOICES * times
+        number = names * TASKS_OF_A_NAME * (limit or ITEMS) * CHOICES * times
         return read(number, QUESTION_TOKENS, setting.batch_tokens)
     work = read(POCKET_READ / POCKET_ROW, POCKET_ROW, setting.batch_tokens)
-    return replace(work, generated=POCKET_WRITTEN) * times
+    share = min(1.0, (limit or POCKET_ITEMS) / POCKET_ITEMS)
+    return replace(work, generated=POCKET_WRITTEN) * times * share
 
 
 def _task_files(setting: Setting, out: Path, progress: Progress | None) -> Result:
@@ -462,10 +465,11 @@ def rated_steps(setting: Setting) -> Steps:
             "documents of each language, such as --documents de=FILE --documents fr=FILE",
         )
     corpus: tuple[Step, ...] = ()
-    number, tokens = RATED * len(setting.data.documents), DOCUMENT
+    limit = setting.steering.limit
+    number, tokens = (limit or RATED) * len(setting.data.documents), DOCUMENT
     if not setting.data.documents:
         corpus = (Step("corpus", "a corpus of the pocket world", _corpus, Work()),)
-        number, tokens = DOCUMENTS, POCKET_DOCUMENT
+        number, tokens = min(limit or DOCUMENTS, DOCUMENTS), POCKET_DOCUMENT
     work = read(2 * number, tokens, setting.batch_tokens)
     before = ("scores", *(step.name for step in corpus))
     draws, random = setting.steering.draws or RATED_DRAWS, "documents rated by random heads"
