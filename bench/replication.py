@@ -366,10 +366,8 @@ def rated(runs: Path, size: str) -> dict[str, Any]:
     """By language: by how much the selected heads' rating tells texts with a translation better
     (AUC) than the mean of random heads', with its bootstrap over texts, and p over draws."""
     scores: dict[str, dict[str, list[list[float]]]] = {}
-    names = [
-        f"{size}-rate",
-        *(f"{size}-rate-random-{draw}" for draw in range(9)),
-    ]  # the selected first
+    # The selected first.
+    names = [f"{size}-rate", *(f"{size}-rate-random-{draw}" for draw in range(9))]
     finished = [name for name in names if (runs / f"{name}.cost.json").exists()]
     for name in finished if names[0] in finished else []:
         own: dict[tuple[str, str], list[float]] = {}
@@ -475,7 +473,8 @@ def main() -> None:
         if "failed" in made:  # said on stderr, and tried again by the same command
             continue
         known.setdefault(name, _stored(made, given.folder))
-        stored["shares"] = stored.get("shares", {}) | shares(runs)
+        # What is stored stays: a new folder makes needed runs anew, with another fit of the links.
+        stored["shares"] = (kept := stored.get("shares", {})) | (shares(runs) | kept)
         texts = {size: told for size in ("0.5b", "1.5b") if (told := rated(runs, size))}
         stored["rated"] = stored.get("rated", {}) | texts
         if given.out is not None:
