@@ -8,8 +8,9 @@
         --out bench/results/judge-gemma3.json
 
 Translation is judged, then each --task: `headscope survey MODEL --judge`. DATA is a file of tabs
-without names of columns: source, target, and links if there are any. Of it, and of a file of a
-task, the --first are taken, of sentences half to find on and half to judge by. All methods take
+without names of columns: source, target, and links if there are any. Of it, of a file of a task and
+of each of --documents (`en=english.txt`, a document a line) the --first are taken, of sentences
+half to find on and half to judge by. All methods take
 part but `soft-gate`, whose heads another one found. Runs are kept in --runs, and an interrupted one
 goes on there.
 """
@@ -39,6 +40,7 @@ def main() -> None:
     parser.add_argument("--dtype")
     parser.add_argument("--data", type=Path, help="sentence pairs; pocket has its own")
     parser.add_argument("--pair", default="en-de")
+    parser.add_argument("--documents", action="append", default=[], help="repeatable")
     parser.add_argument("--first", type=int, help="examples of a file; without it all")
     parser.add_argument("--task", action="append", default=[], help="repeatable")
     parser.add_argument("--shots", type=int, default=0, help="before a sentence or an input")
@@ -54,11 +56,12 @@ def main() -> None:
     folder = given.runs / Path(given.model).stem
     model = ModelChoice(given.model, **({"dtype": given.dtype} if given.dtype else {}))
     pairs = (f"{given.pair}={_pairs(given, folder)}",) if given.data else ()
+    texts = tuple(_documents(each, given.first, folder) for each in given.documents)
     judged = {}
     with progress() as update:
         for task in [*([] if given.no_translation else [given.pair]), *given.task]:
             named = () if task == given.pair else (_task(task, given.first, folder),)
-            data = SurveyData(pairs=pairs, task=named, shots=given.shots)
+            data = SurveyData(pairs=pairs, documents=texts, task=named, shots=given.shots)
             every = tuple(given.method) or tuple(name for name in methods() if name != "soft-gate")
             asked = every, given.quick, None, True, given.judged, given.draws
             config = Survey(model, data, *asked)
@@ -91,6 +94,16 @@ def _pairs(given: argparse.Namespace, folder: Path) -> Path:
     file: Path = folder / f"{given.pair}.tsv"
     file.write_text("\n".join([names, *rows, ""]), "utf-8")
     return file
+
+
+def _documents(named: str, first: int | None, folder: Path) -> str:
+    """The first documents of a language."""
+    language, place = named.split("=", 1)
+    rows = Path(place).read_text("utf-8").splitlines()[:first]
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{language}.txt"
+    file.write_text("\n".join([*rows, ""]), "utf-8")
+    return f"{language}={file}"
 
 
 def _task(task: str, first: int | None, folder: Path) -> str:
