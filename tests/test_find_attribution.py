@@ -112,6 +112,8 @@ def by_autograd(lm: LanguageModel, example: Contrast, steps: int) -> np.ndarray[
 )
 def test_scores_equal_a_double_loop_of_autograd(name: str, measure: Any, steps: int) -> None:
     lm = helpers.wrapped(name, 5)
+    if name == "llama":
+        assert lm.model.config.num_key_value_heads < lm.model.config.num_attention_heads
     scores = attribution(lm, TASK, Attribution(steps, measure, batch_tokens=40))
     examples = ready(lm, measure)
     assert len(examples) == 5 and scores.config["left_out"]["no_counterfactual"] == 1
