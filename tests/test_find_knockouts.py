@@ -22,7 +22,7 @@ from conftest import Said
 from headscope.data.prompts import translation_prompts
 from headscope.errors import InputError
 from headscope.evidence.rows import Statistic
-from headscope.find.regression import PENALTIES, fitted, random_gates, ridge
+from headscope.find.regression import PENALTIES, fitted, random_gates, ridge, told_apart
 from headscope.heads import Geometry, read_scores, resolve_heads
 from headscope.lm import load
 from headscope.measure.metrics import chrf
@@ -298,3 +298,9 @@ def test_a_run_whose_statistic_does_not_vary_can_be_read_again(
     for _ in "made", "read":
         assert headscope.find.knockouts("pocket", **asked).explained == {"en-de": None}
     assert command("report", tmp_path / "run", "--out", tmp_path / "page.html").code == 0
+
+
+def test_heads_that_no_gate_tells_apart_say_nothing() -> None:
+    """Never removed, always removed, and two that are always removed together."""
+    removed = np.array([[0, 1, 1, 1, 0], [0, 1, 0, 0, 1], [0, 1, 1, 1, 1]], dtype=bool)
+    assert told_apart(removed).tolist() == [False, False, False, False, True]

@@ -346,3 +346,11 @@ def test_the_command_goes_on_where_it_was(tmp_path: Path, command: Callable[...,
     assert {**again, "seconds": 0} == {**first, "seconds": 0}
     assert [row["k"] for row in first["conditions"] if row["kind"] == SELECTED] == [2, 4, 0]
     assert first["details"]["heads"] == ["5.1", "4.3", "5.3", "3.2"]
+    every = {*next(row["heads"] for row in first["conditions"] if row["kind"] == "nothing")}
+    kept = {row["id"]: every - {*row["heads"]} for row in first["conditions"]}
+    for test in first["tests"]:
+        if test["statistic"] == "faithfulness":
+            own, name = kept[test["condition"]], test["control"]
+            drawn = [kept[row["id"]] for row in first["conditions"]
+                     if row["kind"] == name and row["k"] == len(own)]  # fmt: skip
+            assert test["shared"] == np.mean([len(own & each) / len(own) for each in drawn])

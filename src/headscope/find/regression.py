@@ -51,6 +51,13 @@ def random_gates(
     return drawn
 
 
+def told_apart(removed: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which heads (N,) the gates (R, N) tell from all others: some of them remove it, not all, and
+    none always with the same other head."""
+    _, kind, alike = np.unique(removed, axis=1, return_inverse=True, return_counts=True)
+    return np.asarray((alike[kind.ravel()] == 1) & (np.ptp(removed.view(np.int8), axis=0) > 0))
+
+
 def ridge(features: Floats, numbers: Floats) -> tuple[Floats, Floats]:
     """The ridge regression of numbers (R,) on features (R, N), with a constant.
 

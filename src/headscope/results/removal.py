@@ -121,13 +121,15 @@ class KnockoutsResult(ScoresResult, Checked, Ablation):
 
     `remove` is the share of heads, or the number of them, that a gate removes.
     `explained` is by direction the share of its variance that is predicted at gates left out; None
-    where it is the same under all gates.
+    where it is the same under all gates. `untold` heads are removed by no gate, by all, or always
+    with the same other one: their scores say nothing.
     """
 
     statistic: Statistic = entry(Statistic(""))
     gates: int = 0
     remove: str = ""
     explained: Mapping[str, float | None] = field(default_factory=dict)
+    untold: tuple[str, ...] = ()
 
 
 def removal_of(path: Path) -> RemovalResult:

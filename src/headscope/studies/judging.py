@@ -30,6 +30,7 @@ from headscope.shown.blocks import Cell, Forest, Gap, Section, Shown, Table, gri
 from headscope.shown.words import confidence, count, enumeration, fixed
 from headscope.studies.models import run_with_model
 from headscope.studies.pairs import PairsChoice
+from headscope.studies.shows import few_caution
 from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import TaskChoice
 from headscope.studies.verify.circuit import MEASURED, VerifyCircuit, curve_of, read_examples
@@ -266,7 +267,11 @@ def show_judges(found: JudgesResult, shown: Shown) -> Shown:
         uncertainty=f"Intervals are over {count(found.examples, 'example')}; "
         f"{draws_words(found.draws)}.",
         remedy=draws_remedy(found.draws),
-        cautions=[*shown.cautions, *([f"Not judged: {'; '.join(unjudged)}."] if unjudged else [])],
+        cautions=[
+            *shown.cautions,
+            *few_caution(found.examples, "example"),
+            *([f"Not judged: {'; '.join(unjudged)}."] if unjudged else []),
+        ],
         figure=_forest(found),
         sections=[
             Section("Judges", [_table(found)]),

@@ -215,10 +215,11 @@ def circuit_evidence(
                 for at in range(len(conditions))
             ]
         counted[part][CMD] = counted[part][CPR]
+    every = {*conditions[1].heads}
     sets = [
         frozenset(f"{conditions[place].k} {conditions[place].key}" for place in curves[at])
         if at in curves
-        else frozenset(condition.heads)
+        else frozenset(every - {*condition.heads} if condition.of == KEPT else condition.heads)
         for at, condition in enumerate(conditions)
     ]
     return evidence(

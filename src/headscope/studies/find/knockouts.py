@@ -14,7 +14,7 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.rows import Condition
 from headscope.executors import Execution
-from headscope.find.regression import METHOD, fitted, random_gates
+from headscope.find.regression import METHOD, fitted, random_gates, told_apart
 from headscope.heads import Amount, HeadScores, HeadSet
 from headscope.heads.geometry import read_amount
 from headscope.measure.baseline import Rules
@@ -133,10 +133,14 @@ def find_knockouts(
         )
         mask, scores = lm.geometry.mask(), {}
         removed = np.array([HeadSet(lm.geometry, heads).removed().values == 0 for heads in gates])
+        untold = ~told_apart(removed[:, mask])
+        of_mask = lm.geometry.heads()
+        told["untold"] = tuple(str(head) for head, own in zip(of_mask, untold, strict=True) if own)
         for name, numbers in counted.items():
             arrays = np.full((3, *lm.geometry.shape), np.nan)
             *fit, explained = fitted(removed[:, mask], numbers, told["statistic"], seed)
             arrays[:, mask] = fit
+            arrays[1:, mask] = np.where(untold, np.nan, arrays[1:, mask])
             told["explained"][name] = None if np.isnan(explained) else explained
             scores[name] = HeadScores(
                 lm.geometry, arrays[0], METHOD, arrays[1], arrays[2],
@@ -155,23 +159,28 @@ def find_knockouts(
 
 def _show(result: KnockoutsResult, run: Path) -> Shown:
     statistic, heads = result.statistic, result.heads
+    tested = [head for head in heads if f"{head.layer}.{head.head}" not in result.untold]
     parts: dict[str, Sequence[ScoredHead]] = {"knockouts": heads}
     if result.parts:
         parts = {MEAN: heads, **{name: part.heads for name, part in result.parts.items()}}
     fewest = min((data.examples or 0 for data in result.data.values()), default=0)
     shares = [share for share in result.explained.values() if share is not None]
     known = f"{fixed(100 * min(shares), 0)}\u00a0% of" if shares else "nothing, there is no"
-    only = "; they are candidates" * candidates(heads, fewest)
+    only = "; they are candidates" * candidates(tested, fewest)
     amount = read_amount(result.remove)
     number = int(amount[0]) if amount is not None and not amount[1] else None
     drawn = number is not None and comb(len(heads), number) <= result.gates
+    untold = (
+        f"{count(len(result.untold), 'head')} more: no gate tells them from others, so their "
+        "scores say nothing; take more --random-gates."
+    )
     worse = "rises" if statistic.better == "lower" else "falls"
     return Shown(
         "Knockouts",
         "How much worse is a translation without a head, beside others removed at random?",
         [
             f"The {statistic.words} {worse} without {len(significant(heads))} of "
-            f"{count(len(heads), 'head')} ({by_luck(heads)}{only}).",
+            f"{count(len(tested), 'head')} ({by_luck(tested)}{only}).",
             strongest(heads, f" {statistic.unit}" if statistic.unit else ""),
         ],
         f"{spread(heads, count(fewest, 'sentence'))} Sums of effects predict {known} variance "
@@ -179,6 +188,7 @@ def _show(result: KnockoutsResult, run: Path) -> Shown:
         "" if drawn else f"--random-gates {2 * result.gates}",
         [
             *few_caution(fewest, "sentence"),
+            *([untold] if result.untold else []),
             "Intervals are per head and not corrected for the number of heads.",
         ],
         [

@@ -49,7 +49,13 @@ from headscope.studies.baseline import Works, check_tasks, check_translations
 from headscope.studies.leakage import check_leakage, check_task_leakage
 from headscope.studies.models import resolved_chat, run_with_model
 from headscope.studies.pairs import pair_inputs
-from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, named_places
+from headscope.studies.shows import (
+    ablation_facts,
+    few_caution,
+    leakage_caution,
+    model_facts,
+    named_places,
+)
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
 from headscope.studies.verify.reference import (
@@ -485,6 +491,9 @@ def _show(result: CircuitResult, run: Path) -> Shown:
         said = [f"CPR {fixed(cpr.value, 3)}{beside}; CMD {fixed(cmd.value, 3)}."]
     if details.inside:
         said.append(f"Idle, each alone: {len(details.idle)} of {details.inside} heads.")
+    bounded = cpr is not None and cpr.bounded
+    intervals = f"Intervals are over {examples}" if bounded else f"No intervals: {examples}"
+    few = few_caution(base.examples if base else None, unit)
     left_out = []
     if details.left_out:
         many = count(details.left_out, "example")
@@ -495,9 +504,9 @@ def _show(result: CircuitResult, run: Path) -> Shown:
         "The best heads alone",
         f"How much of {what} is left when only the best heads of a ranking are kept?",
         [sentence_of(result.verdict), *said],
-        f"Intervals are over {examples}; {draws_words(draws)}." if draws else "",
+        f"{intervals}; {draws_words(draws)}." if draws else "",
         draws_remedy(draws) if draws else "",
-        [*result.cautions, *leakage_caution(details.leakage, examples_of), *left_out],
+        [*result.cautions, *few, *leakage_caution(details.leakage, examples_of), *left_out],
         [
             *model_facts(result.model_name, len(details.heads)),
             (f"{unit}s", str(base.examples if base else "")),
@@ -517,7 +526,8 @@ def _show(result: CircuitResult, run: Path) -> Shown:
             method_section(
                 "Faithfulness is (m(C) \u2212 m(0)) / (m(M) \u2212 m(0)): m, the "
                 f"{measure.words}, with the heads C kept, none, and all. CPR is its area over the "
-                "share of heads kept, CMD the area between it and 1, by trapezoids as MIB (Mueller "
+                "share of heads kept, CMD the area between it and 1, by trapezoids "
+                f"from {fixed(100 * details.shares[0], 1)} to 100 % as MIB (Mueller "
                 "et al. 2025) defines them for attention heads and other parts together; feed-"
                 "forward layers stay here. Random rankings: any order of all heads, or place by "
                 "place a head of the same layer; each is one draw at all sizes."
