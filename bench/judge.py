@@ -1,18 +1,18 @@
 """Which method ranks the right heads: judged surveys of one model on several tasks, as JSON.
 
-    python bench/judge.py --task plural-de --task past-en --task ioi \
-        --out bench/results/judge-pocket.json
+    python bench/judge.py --out bench/results/judge-pocket.json
+    python bench/judge.py --no-translation --task plural-de --task past-en \
+        --out bench/results/judge-pocket-tasks.json
     python bench/judge.py --model gemma3 --dtype bfloat16 --pair en-es --data en-es.tsv \
-        --first 200 --shots 5 --task antonyms.json --task ioi --judged 50 \
-        --method translation-score --method attribution --method induction \
-        --out bench/results/judge-gemma3.json
+        --documents en=eng.txt --documents es=spa.txt --first 200 --shots 4 --judged 30 \
+        --method translation-score --method lahis --method knockouts \
+        --out bench/results/judge-gemma3-translation.json
 
 Translation is judged, then each --task: `headscope survey MODEL --judge`. DATA is a file of tabs
 without names of columns: source, target, and links if there are any. Of it, of a file of a task and
-of each of --documents (`en=english.txt`, a document a line) the --first are taken, of sentences
-half to find on and half to judge by. All methods take
-part but `soft-gate`, whose heads another one found. Runs are kept in --runs, and an interrupted one
-goes on there.
+of each of --documents (`en=english.txt`, a document a line) the --first are taken (of `ioi` all),
+of sentences half to find on and half to judge by. All methods take part but `soft-gate`, whose
+heads another one found. Runs are kept in --runs, and an interrupted one goes on there.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any
 
 from machine import machine, tell
 
+from headscope.estimates import Estimate
 from headscope.results.methods import SurveyResult
 from headscope.studies.bars import progress
 from headscope.studies.models import ModelChoice
@@ -83,7 +84,10 @@ def _named(value: Any) -> Any:
     """What was given, without folders of a machine."""
     if isinstance(value, list):
         return [_named(each) for each in value]
-    return Path(value).name if isinstance(value, str | Path) else value
+    if not isinstance(value, str | Path):
+        return value
+    language, same, place = str(value).rpartition("=")
+    return language + same + Path(place).name
 
 
 def _pairs(given: argparse.Namespace, folder: Path) -> Path:
@@ -117,8 +121,9 @@ def _task(task: str, first: int | None, folder: Path) -> str:
 
 
 def told(result: SurveyResult) -> dict[str, Any]:
-    """By judge what it says of each method (value, interval, p over random rankings), the best
-    first, and of random rankings (mean and range); what each method cost."""
+    """By judge what it says of each method (value, interval, p over random rankings; of areas the
+    difference from these), the best first, and of random rankings (mean and range); what each
+    method cost."""
     found = result.judges
     assert found is not None
     random = {name: [own.mean, own.low, own.high] for name, own in found.random.items()}
@@ -133,6 +138,7 @@ def told(result: SurveyResult) -> dict[str, Any]:
             judge: {
                 "methods": {
                     name: [_short(each) for each in (own.value, own.low, own.high, own.p_draws)]
+                    + [_short(each) for each in _gap(own.difference)]
                     for name, own in found.of(judge).items()
                 },
                 "random": [_short(each) for each in random[judge]],
@@ -154,6 +160,10 @@ def told(result: SurveyResult) -> dict[str, Any]:
         },
         "seconds_of_judging": round(found.seconds, 1),
     }
+
+
+def _gap(difference: Estimate | None) -> list[float | None]:
+    return [] if difference is None else [difference.value, difference.low, difference.high]
 
 
 def _short(number: float | None) -> float | None:

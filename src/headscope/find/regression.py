@@ -105,9 +105,9 @@ def fitted(
     score, rows = statistic.score or counted_mean, len(counted)
     numbers = np.array([float(score(np.asarray(own).sum(axis=0))) for own in counted])
     linear, errors = ridge(removed.astype(np.float64), numbers)
-    resampled = resampled_scores(counted, score, draws, seed)
+    resampled = resampled_scores(counted, score, draws, seed) - numbers.mean()
     signs = np.random.default_rng([seed, rows]).choice((-1.0, 1.0), resampled.shape)
     ends = percentiles(statistic.sign * (resampled + signs * errors) @ linear.T)
     by_mean = float(numbers.var()) * rows * (rows / (rows - 1)) ** 2
     explained = 1 - float(errors @ errors) / by_mean if by_mean else float("nan")
-    return statistic.sign * linear @ numbers, *ends, explained
+    return statistic.sign * linear @ (numbers - numbers.mean()), *ends, explained

@@ -166,7 +166,7 @@ class _Check:
         if not bool(torch.isfinite(self.plain).all()):
             raise InputError(
                 f"{type(self.lm.model).__name__} computes logits that are not finite in "
-                f"{self.lm.dtype}; load it in float32 or bfloat16, or check its weights."
+                f"{self.lm.dtype}; check its weights, or load it in bfloat16 or float32."
             )
         for site in self.lm.sites:
             calls = len(self.calls[site.layer])

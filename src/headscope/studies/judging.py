@@ -19,7 +19,7 @@ from headscope.estimates import Draws, Estimate, Floats
 from headscope.evidence.blocks import LEVEL, draws_remedy, draws_words
 from headscope.evidence.rows import Condition, Evidence
 from headscope.find.regression import random_gates
-from headscope.heads import Head, check_geometry, count_of, named_scores
+from headscope.heads import Geometry, Head, check_geometry, count_of, named_scores
 from headscope.measure.intervals import resampled_scores
 from headscope.measure.ranking import centred, correlation, mid_ranks, rank_correlations
 from headscope.measure.statistics import counted_mean, p_draws
@@ -73,6 +73,13 @@ def circuit_settings(plan: SurveyPlan, draws: int = DRAWS) -> VerifyCircuit:
     return VerifyCircuit("", model=plan.model, pairs=pairs, removal=removal, tasks=tasks)
 
 
+def set_size(geometry: Geometry) -> int:
+    """How many heads a random set holds; `InputError` for a model of too few heads."""
+    if geometry.total < 2 * LEAST:
+        raise InputError(f"a model of {count(geometry.total, 'head')} has no rankings to judge")
+    return max(LEAST, count_of(SHARE, geometry.total))
+
+
 def judges(
     plan: SurveyPlan,
     found: Mapping[str, str],
@@ -94,9 +101,7 @@ def judges(
     examples = read_examples(circuit_settings(plan, draws), *KINDS)
     lm = plan.model.load_for()
     geometry = lm.geometry
-    size, sizes = max(LEAST, count_of(SHARE, geometry.total)), sizes_of((), geometry)
-    if geometry.total < 2 * LEAST:
-        raise InputError(f"a model of {count(geometry.total, 'head')} has no rankings to judge")
+    size, sizes = set_size(geometry), sizes_of((), geometry)
     removal, reference = examples.prepared(lm)
     removal = replace(removal, ablate=get_args(AblateName))
     scored: dict[str, dict[Head, float]] = {}
@@ -178,7 +183,7 @@ def judges(
             size=size,
             judgements=(*found, *predicted),
             random=random,
-            unjudged={**unjudged, **failed},
+            unjudged=unjudged | {f"by {kind} ablation": why for kind, why in failed.items()},
         )
         if len(best := [*result.of(FIRST)]) < 2:
             return result

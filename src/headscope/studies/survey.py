@@ -39,6 +39,7 @@ from headscope.studies.judging import (
     SETS,
     circuit_settings,
     judges,
+    set_size,
     show_judges,
     tokens_of,
 )
@@ -98,7 +99,12 @@ class Survey(Settings):
         ),
     ] = field(default=None, metadata=GIVEN)
     judged: Annotated[
-        int | None, Option(f"With --judge: examples; without it {EXAMPLES}.", min=2)
+        int | None,
+        Option(
+            f"With --judge: examples; without it {EXAMPLES}. Of a task a quarter of them is set "
+            "aside for what replaces heads.",
+            min=2,
+        ),
     ] = field(default=None, metadata=GIVEN)
     draws: Annotated[
         int | None, Option(f"With --judge: random rankings; without it {DRAWS}.", min=1)
@@ -140,6 +146,8 @@ def survey(
     began = time.monotonic()
     known = methods()
     wanted = [method(name, known) for name in dict.fromkeys(config.methods) or known]
+    if len(wanted) < 2:
+        raise InputError("only one method is asked for, so there is nothing to compare; name more")
     lm = config.model.load_for()
     count_of(config.k if config.k is not None else 1, lm.geometry.total)
     chat = uses_chat(lm, config.data.chat, DEFAULT_TEMPLATE.text)
@@ -150,6 +158,7 @@ def survey(
         "computed_in": dtype_name(lm),
     }
     if config.judge:  # before the methods take their time
+        set_size(lm.geometry)
         read_examples(circuit_settings(config.plan(Path())), *KINDS)
     inputs = model_inputs(lm) | data_digests(config.data.places())
     inputs |= template_inputs(lm) if chat else {}
@@ -165,7 +174,7 @@ def survey(
                 why = "; ".join(f"{row.method}: {row.why}" for row in rows if row.why)
                 raise InputError(
                     "fewer than two methods could be run, so there is nothing to compare "
-                    f"({why or 'only one was asked for'}); name or give data for more of them"
+                    f"({why}); name or give data for more of them"
                 )
             judged = None
             if config.judge:

@@ -175,12 +175,15 @@ def _show(result: KnockoutsResult, run: Path) -> Shown:
         "scores say nothing; take more --random-gates."
     )
     worse = "rises" if statistic.better == "lower" else "falls"
+    counted = (
+        f"The {statistic.words} {worse} without {len(significant(heads))} of "
+        f"{count(len(tested), 'head')} ({by_luck(tested)}{only})."
+    )
     return Shown(
         "Knockouts",
         "How much worse is a translation without a head, beside others removed at random?",
         [
-            f"The {statistic.words} {worse} without {len(significant(heads))} of "
-            f"{count(len(tested), 'head')} ({by_luck(tested)}{only}).",
+            *([counted] if any(head.low is not None for head in heads) else []),
             strongest(heads, f" {statistic.unit}" if statistic.unit else ""),
         ],
         f"{spread(heads, count(fewest, 'sentence'))} Sums of effects predict {known} variance "
