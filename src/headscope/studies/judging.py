@@ -229,7 +229,8 @@ def _predictions(
 @contextmanager
 def tokens_of(lm: LanguageModel) -> Iterator[dict[str, float]]:
     """Counts the tokens that go through all layers, padding included: `forward_tokens` without
-    gradients, `gradient_tokens` with; those of some layers alone count by their share."""
+    gradients, `gradient_tokens` with; those of some layers alone count by their share. What is
+    tried once of a model, about 100 tokens, counts for what comes first."""
     import torch
 
     layers, counted = lm.decoder_layers, {"forward_tokens": 0.0, "gradient_tokens": 0.0}

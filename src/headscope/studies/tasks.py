@@ -68,7 +68,8 @@ class TaskChoice(Settings):
     `task` names files, files in the folder `data`, or the pocket model's word tasks; `pair` names
     directions, whose sentences `data` holds (pocket's own without). `instruction` and `bare` stand
     instead of a task's own prompts; of directions `{target}` in them is the target language. Of
-    each task the first `limit` examples count, before `held_out` of them are kept for tests.
+    each task the first `limit` examples count, before `held_out` of them are kept for tests; of
+    pocket's own, whose sides come from different splits, the first of either side.
     """
 
     task: options.Tasks = field(default=(), metadata=UNSIGNED)
@@ -252,9 +253,8 @@ def _pocket_task(choice: TaskChoice, name: str) -> TaskSides:
         raise InputError(
             f"the task {name!r} has no input that training has not; name it with its language"
         )
-    test = dataclasses.replace(test, examples=tuple(new[: choice.held_out]))
-    if choice.limit is not None:
-        train = dataclasses.replace(train, examples=train.examples[: choice.limit])
+    train = dataclasses.replace(train, examples=train.examples[: choice.limit])
+    test = dataclasses.replace(test, examples=tuple(new[: choice.held_out][: choice.limit]))
     return TaskSides(_asked(choice, train), _asked(choice, test))
 
 
@@ -309,7 +309,7 @@ def _directions(choice: TaskChoice, model: str, seed: int) -> list[TaskSides]:
     return [
         TaskSides(
             _asked(choice, sentence_task(name, "dev", number, seed)),
-            _asked(choice, sentence_task(name, "test", choice.held_out, seed)),
+            _asked(choice, sentence_task(name, "test", min(choice.held_out, number), seed)),
         )
         for name in named
     ]

@@ -216,12 +216,14 @@ def circuit_evidence(
             ]
         counted[part][CMD] = counted[part][CPR]
     every = {*conditions[1].heads}
-    sets = [
-        frozenset(f"{conditions[place].k} {conditions[place].key}" for place in curves[at])
-        if at in curves
-        else frozenset(every - {*condition.heads} if condition.of == KEPT else condition.heads)
-        for at, condition in enumerate(conditions)
-    ]
+
+    def held(at: int, condition: Condition) -> frozenset[str]:
+        if at in curves:  # its circuits, between no head and all
+            inner = (conditions[place] for place in curves[at] if place > 1)
+            return frozenset(f"{each.k} {each.key}" for each in inner)
+        return frozenset(every - {*condition.heads} if condition.of == KEPT else condition.heads)
+
+    sets = list(map(held, range(len(conditions)), conditions))
     return evidence(
         conditions,
         counted,

@@ -159,7 +159,7 @@ def find_knockouts(
 
 def _show(result: KnockoutsResult, run: Path) -> Shown:
     statistic, heads = result.statistic, result.heads
-    tested = [head for head in heads if f"{head.layer}.{head.head}" not in result.untold]
+    tested = [head for head in heads if str(head.place) not in result.untold]
     parts: dict[str, Sequence[ScoredHead]] = {"knockouts": heads}
     if result.parts:
         parts = {MEAN: heads, **{name: part.heads for name, part in result.parts.items()}}

@@ -307,6 +307,8 @@ def verify_circuit(
     lm = config.model.load_for(config.execution)
     removal, reference = examples.prepared(lm)
     ranking, about = _ranking(lm, config)
+    if lm.geometry.total < 2:
+        raise InputError("the model has one head, so none can be kept alone; use a larger model")
     every = sizes_of(config.k, lm.geometry)
     sizes = tuple(size for size in every if size.k <= len(ranking) or size.k == lm.geometry.total)
     if config.k and len(sizes) < len(every):
@@ -580,7 +582,7 @@ def _inside(evidence: Evidence, details: CircuitDetails) -> Section:
             ),
             table_of(
                 "Without a part of its heads",
-                [(f"{rest[each.draw].k} of {details.inside}", each) for each in parts],
+                [(", ".join(rest[each.draw].heads), each) for each in parts],
                 {
                     "circuit": lambda each: cell(FAITHFULNESS, each),
                     "model": lambda each: cell(FAITHFULNESS, rest[each.draw]),
