@@ -45,6 +45,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, help="examples of a file; without it all")
     parser.add_argument("--task", action="append", default=[], help="repeatable")
     parser.add_argument("--shots", type=int, default=0, help="before a sentence or an input")
+    parser.add_argument("--no-chat", action="store_true", help="prompts as plain text")
     parser.add_argument("--no-translation", action="store_true", help="judge the tasks alone")
     parser.add_argument("--method", action="append", default=[], help="repeatable; else all")
     parser.add_argument("--judged", type=int, help="examples")
@@ -62,7 +63,10 @@ def main() -> None:
     with progress() as update:
         for task in [*([] if given.no_translation else [given.pair]), *given.task]:
             named = () if task == given.pair else (_task(task, given.first, folder),)
-            data = SurveyData(pairs=pairs, documents=texts, task=named, shots=given.shots)
+            chat = False if given.no_chat else None
+            data = SurveyData(
+                pairs=pairs, documents=texts, task=named, shots=given.shots, chat=chat
+            )
             every = tuple(given.method) or tuple(name for name in methods() if name != "soft-gate")
             asked = every, given.quick, None, True, given.judged, given.draws
             config = Survey(model, data, *asked)
