@@ -66,12 +66,17 @@ def check_translations(
             run.append_part("baseline", name, [languages, rows])
         if progress:
             progress(TITLE, 1, 1)
-    # What has not been tried is worth trying.
-    tries = [] if any(pairs.shots for pairs in directions.values()) else ["--shots 3"]
-    if getattr(lm.tokenizer, "chat_template", None):
-        tries.append("--no-chat" if settings.chat else "--chat")
-    tried = " or ".join([*tries, "another --template"])
+    shots = any(pairs.shots for pairs in directions.values())
+    tried = " or ".join([*_tries(lm, shots, settings.chat), "another --template"])
     return judge_translations(run, rules, settings.seed, tried, answer_only)
+
+
+def _tries(lm: LanguageModel, shots: bool, chat: bool | None) -> list[str]:
+    """What may help a model to a task: options that were not tried."""
+    tries = [] if shots else ["--shots 3"]
+    if getattr(lm.tokenizer, "chat_template", None):
+        tries.append("--chat" if chat is False else "--no-chat")
+    return tries
 
 
 def judge_translations(
@@ -140,7 +145,9 @@ def check_tasks(
             for at, answer in enumerate(references)
         ]
         judged[name] = answers_right(inputs, references, best, ever, instructed)
-    return about_baseline(judged, "another --instruction, --shots N, or a larger model")
+    plain = all(sides.test.chat is False for sides in tasks.values())
+    tries = _tries(lm, bool(shots), False if plain else None)
+    return about_baseline(judged, " or ".join([*tries, "another --instruction", "a larger model"]))
 
 
 def about_baseline(judged: Mapping[str, Baseline], tries: str, answer_only: bool = True) -> Works:
