@@ -265,15 +265,20 @@ class Case:
         texts = [f"{self.task.template.format(source=s)} {t}" for s, t in pairs]
         return self.scores(command, {"en": texts})
 
-    def mask(self) -> Any:
-        """Of a mask trained on prompts and answers."""
+    def on_task(self, command: Callable[..., Any], corrupted: bool = False, **options: Any) -> Any:
+        """Of a command on 200 prompts with their answers, each beside the prompt of another; 100
+        more are held out."""
+        pairs = self.task.pairs(300, "task")
         rows = [
             {"input": self.task.template.format(source=source), "output": answer}
-            for source, answer in self.task.pairs(300, "task")
+            for source, answer in pairs
         ]
+        if corrupted:
+            other = [rows[at - 1]["input"] for at in range(len(rows))]
+            rows = [{**row, "corrupted": text} for row, text in zip(rows, other, strict=True)]
         file = self.folder / "task.json"
         file.write_text(json.dumps(rows), "utf-8")
-        return self.scores(headscope.find.mask, task=[str(file)], steps=300, learning_rate=0.2)
+        return self.scores(command, task=[str(file)], **options)
 
 
 def _previous(case: Case) -> Any:
@@ -296,7 +301,11 @@ METHODS: dict[str, tuple[Callable[[Case], Any], tuple[str, ...] | None]] = {
     "first-order importance": (lambda case: case.on_documents(headscope.find.first_order), None),
     "single removal": (lambda case: case.on_pairs(headscope.verify.heads), None),
     "knockouts, 96 gates": (lambda case: case.on_pairs(headscope.find.knockouts), None),
-    "learned mask": (Case.mask, None),
+    "attribution": (lambda case: case.on_task(headscope.find.attribution, corrupted=True), None),
+    "learned mask": (
+        lambda case: case.on_task(headscope.find.mask, steps=300, learning_rate=0.2),
+        None,
+    ),
 }
 
 
