@@ -259,3 +259,15 @@ def test_each_task_has_its_mask() -> None:
     assert masks_by_task(["a=x", "b=y"], sides) == {"a": Path("x"), "b": Path("y")}
     with pytest.raises(InputError, match="task b has no mask"):
         masks_by_task(["a=x"], sides)
+
+
+@pytest.mark.parametrize("limit", [3, 40])
+def test_a_limit_holds_on_both_sides_of_tasks_of_the_pocket_model(limit: int) -> None:
+    named = {"task": ("plural-de",), "pair": ("en-de",), "held_out": 20}
+    every = read_tasks(TaskChoice(**named), "pocket")
+    few = read_tasks(TaskChoice(**named, limit=limit), "pocket")
+    for name, sides in few.items():
+        assert sides.train is not None and len(sides.train.examples) <= limit
+        assert len(sides.test.examples) == min(limit, 20)
+        first = every[name].test.examples[: len(sides.test.examples)]
+        assert [each.input for each in sides.test.examples] == [each.input for each in first]

@@ -438,10 +438,8 @@ def read_task(
             )
         corrupted, wrong = row[CORRUPTED].rstrip("\r\n"), row[WRONG].strip()
         if wrong == wanted or corrupted == given:
-            raise InputError(
-                f"{row.place}: {'the wrong answer' if wrong == wanted else 'the corrupted text'} "
-                "is the right one too; give another"
-            )
+            same = "wrong answer is the right" if wrong == wanted else "corrupted text is the clean"
+            raise InputError(f"{row.place}: the {same} one too; give another")
         examples.append(Example(str(number), given, wanted, row.line, chosen, corrupted, wrong))
     return Task(
         name=name,
