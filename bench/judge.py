@@ -22,7 +22,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from machine import machine, tell
+from machine import asked, machine, tell
 
 from headscope.estimates import Estimate
 from headscope.results.methods import SurveyResult
@@ -68,30 +68,16 @@ def main() -> None:
                 pairs=pairs, documents=texts, task=named, shots=given.shots, chat=chat
             )
             every = tuple(given.method) or tuple(name for name in methods() if name != "soft-gate")
-            asked = every, given.quick, None, True, given.judged, given.draws
-            config = Survey(model, data, *asked)
+            rules = every, given.quick, None, True, given.judged, given.draws
+            config = Survey(model, data, *rules)
             judged[Path(task).stem] = told(survey(config, folder / Path(task).stem, update))
     result = {
         "command": "bench/judge.py",
         "machine": before,
-        "given": {
-            name: _named(value)
-            for name, value in vars(given).items()
-            if name not in ("runs", "out")
-        },
+        "given": asked(given),
         "judged": judged,
     }
     tell(result, given.out)
-
-
-def _named(value: Any) -> Any:
-    """What was given, without folders of a machine."""
-    if isinstance(value, list):
-        return [_named(each) for each in value]
-    if not isinstance(value, str | Path):
-        return value
-    language, same, place = str(value).rpartition("=")
-    return language + same + Path(place).name
 
 
 def _pairs(given: argparse.Namespace, folder: Path) -> Path:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from machine import machine, tell
+from machine import asked, machine, tell
 
 from headscope.evidence.rows import Condition
 from headscope.find.regression import fitted, random_gates
@@ -55,14 +55,14 @@ def main() -> None:
     lm = model.load_for()
     removal = resolved_chat(lm, Removal(measure=("loss",)))
     every = [*lm.geometry.heads()]
-    asked = given.remove or ["2", "5%", "10%", "20%"]
-    gates = {own: random_gates(lm.geometry, given.gates, own, 0) for own in asked}
+    removes = given.remove or ["2", "5%", "10%", "20%"]
+    gates = {own: random_gates(lm.geometry, given.gates, own, 0) for own in removes}
     sets = [(), *((head,) for head in every), *(own for drawn in gates.values() for own in drawn)]
     planned = [
         Condition("random", k=len(own), gate=0.0, heads=tuple(map(str, own))) for own in sets
     ]
     settings = {
-        "given": [str(given.model), given.dtype, given.pair, given.sentences, asked, given.gates]
+        "given": [str(given.model), given.dtype, given.pair, given.sentences, removes, given.gates]
     }
     data = {name: file.digest for name, file in directions.items()}
     folder = given.runs / Path(given.model).stem
@@ -79,7 +79,7 @@ def main() -> None:
     result = {
         "command": "bench/knockouts.py",
         "machine": before,
-        "given": {name: str(value) for name, value in vars(given).items()},
+        "given": asked(given),
         "heads": heads,
         "sentences": numbers.shape[1],
         "single_removal": {

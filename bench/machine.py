@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import subprocess
+from argparse import Namespace
 from collections.abc import Collection, Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -42,6 +43,22 @@ def machine(device: str) -> dict[str, Any]:
         "headscope": installed_version(),
         "commit": _git("rev-parse", "HEAD"),
         "changed_since_commit": bool(_git("status", "--porcelain", "--", ":/src")),
+    }
+
+
+def asked(given: Namespace) -> dict[str, Any]:
+    """The options of a command, without folders of a machine, and without where results go."""
+
+    def named(value: Any) -> Any:
+        if isinstance(value, list):
+            return [named(each) for each in value]
+        if not isinstance(value, str | Path):
+            return value
+        language, same, place = str(value).rpartition("=")
+        return language + same + Path(place).name
+
+    return {
+        name: named(value) for name, value in vars(given).items() if name not in ("runs", "out")
     }
 
 
