@@ -21,7 +21,7 @@ from headscope.find.regression import random_gates
 from headscope.heads import Geometry, HeadScores, save_scores
 from headscope.results.methods import JudgesResult, SurveyResult
 from headscope.runs import decode, encode, open_run
-from headscope.studies.judging import judges, tokens_of
+from headscope.studies.judging import circuit_settings, judges, tokens_of
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice, read_directions
@@ -262,6 +262,16 @@ def test_methods_find_on_other_examples_than_they_are_judged_by(tmp_path: Path) 
         assert trained is not None
         inputs = {example.input for example in trained.examples}
         assert not inputs & {pair.source for pair in sides[1]["en-de"].pairs}
+
+
+@pytest.mark.parametrize("named", [{"task": ("plural-de",)}, {"pairs": ("en-de=pairs.tsv",)}])
+@pytest.mark.parametrize("chat", [None, False, True])
+def test_a_chat_template_is_used_by_methods_and_judges_alike(
+    named: dict[str, Any], chat: bool | None, tmp_path: Path
+) -> None:
+    plan = SurveyPlan(ModelChoice(), SurveyData(chat=chat, **named), False, tmp_path, JUDGED)
+    assert plan.task(pairs=True).chat is chat
+    assert circuit_settings(plan).removal.chat is chat  # verify circuit gives it to its tasks
 
 
 def test_tokens_are_counted_by_layer_and_with_gradients() -> None:

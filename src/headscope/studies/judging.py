@@ -63,10 +63,8 @@ def circuit_settings(plan: SurveyPlan, draws: int = DRAWS) -> VerifyCircuit:
     """How one ranking would be judged by itself, by mean ablation; `InputError` without data."""
     if why := plan.untasked(pairs=True):
         raise InputError(f"methods are judged by a task or by translation: {why}")
-    chat = plan.data.chat if plan.by_pairs else None  # tasks say it themselves
-    removal = Removal(
-        ablate=("mean",), draws=draws, controls=(RANDOM,), chat=chat, seed=plan.data.seed
-    )
+    chat, seed = plan.data.chat, plan.data.seed
+    removal = Removal(ablate=("mean",), draws=draws, controls=(RANDOM,), chat=chat, seed=seed)
     pairs, tasks = PairsChoice(shots=plan.data.shots), plan.task()
     if plan.by_pairs:
         pairs, tasks = replace(plan.pairs("verify"), limit=plan.judged), TaskChoice()

@@ -102,6 +102,7 @@ class SurveyPlan:
             task=self.data.task,
             pair=(POCKET_PAIR,) if own else (),
             data=given,
+            chat=self.data.chat,
             split="find" if given and self.by_pairs else None,  # the other half is judged by
             held_out=1 if given and self.by_pairs else held_out,
         )
