@@ -220,6 +220,8 @@ def test_a_file_of_clean_and_corrupted_texts(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="names no wrong"):
         loss_only = read_task(rows(tmp_path / "loss.tsv", COLUMNS[:3], lines[0][:3]))
         attribution(lm, loss_only, Attribution(0, "difference"))
+    with pytest.raises(InputError, match="names no wrong"):
+        contrasts(lm, loss_only, "difference", False, alone=True)
     alone = contrasts(lm, task, "difference", False, alone=True)
     assert len(alone[0]) == 2 and alone[1] == {"no_counterfactual": 0, "same_tokens": 1}
     with pytest.raises(InputError, match="empty"):

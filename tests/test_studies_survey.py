@@ -29,7 +29,7 @@ from headscope.studies.registry import study_of
 from headscope.studies.survey import Survey, survey
 from headscope.studies.survey_plans import SurveyData, SurveyPlan
 from headscope.studies.tasks import TaskChoice, read_tasks
-from headscope.studies.verify.circuit import VerifyCircuit, curve_of, verify_circuit
+from headscope.studies.verify.circuit import VerifyCircuit, verify_circuit
 from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.translation import Removal
 from lm_helpers import folded
@@ -157,7 +157,7 @@ def test_areas_are_those_of_a_circuit_by_itself(
             tasks=TaskChoice((task,), held_out=JUDGED) if task else TaskChoice(),
         )
         evidence = verify_circuit(alone, tmp_path / kind).evidence
-        curve = curve_of(evidence)
+        curve = evidence.curve
         for area in ("cpr", "cmd"):
             own, test = evidence.level(area, curve), evidence.against(area, curve)["random"]
             judgement = result.of(f"{area.upper()} {kind}")["two"]
@@ -168,6 +168,22 @@ def test_areas_are_those_of_a_circuit_by_itself(
             assert judgement.p_draws == test.p_draws
             draws = evidence.draws(area, curve, "random")
             assert result.random[f"{area.upper()} {kind}"].mean == pytest.approx(draws.mean, 1e-4)
+
+
+def test_examples_of_which_one_answer_begins_the_other_are_counted(
+    tmp_path: Path, found: dict[str, str]
+) -> None:
+    task = read_tasks(TaskChoice(("plural-de",), held_out=20), "pocket")["plural-de"].test
+    wrong = [f"{each.output}n" if at % 5 == 0 else "Haus" for at, each in enumerate(task.examples)]
+    file = tmp_path / "wrong.json"
+    file.write_text(json.dumps([
+        {"clean": each.input, "corrupted": other.input, "answer": each.output, "wrong": word}
+        for each, other, word in zip(task.examples, task.examples[::-1], wrong, strict=True)
+    ]))  # fmt: skip
+    result = judged_by(tmp_path, {"one": found["one"]}, str(file))
+    assert result.measure == "difference" and result.draws == 3
+    # One of them is set aside for what replaces heads.
+    assert 0 < result.left_out == JUDGED - 1 - result.examples
 
 
 def test_predictions_equal_a_naive_loop_over_removed_sets(

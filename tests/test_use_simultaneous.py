@@ -25,7 +25,7 @@ from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import DEFAULT_TEMPLATE, translation_prompts
 from headscope.data.words import running_words
 from headscope.errors import InputError
-from headscope.evidence.rows import SELECTED
+from headscope.evidence.rows import CURVE, SELECTED
 from headscope.heads import Head, HeadSet
 from headscope.live.command import Explore, explorer_of
 from headscope.live.explorer import KEPT_READINGS, Explorer
@@ -44,7 +44,6 @@ from headscope.measure.latency import (
 from headscope.measure.statistics import counted_mean
 from headscope.pocket.sample import sample_pairs
 from headscope.studies.use.simultaneous import (
-    CURVE,
     UseSimultaneous,
     at_latency,
     planned,

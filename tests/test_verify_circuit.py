@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
@@ -21,10 +21,13 @@ from conftest import Said
 from headscope.data.prompts import translation_prompts
 from headscope.data.tasks import prompt
 from headscope.errors import InputError
-from headscope.evidence.rows import KEPT, SELECTED, Condition
+from headscope.evidence.rows import CURVE, KEPT, SELECTED, Condition
 from headscope.find.counterfactuals import contrasts, corrupted
 from headscope.heads import Geometry, Head
+from headscope.lm import shared_losses
+from headscope.lm.generation import GenerateConfig
 from headscope.lm.prompting import encode_answers
+from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.registry import study_of
 from headscope.studies.study import shown_of
@@ -34,7 +37,6 @@ from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.faithfulness import (
     CMD,
     CPR,
-    CURVE,
     DROP,
     DROPPED,
     FAITHFULNESS,
@@ -49,6 +51,7 @@ from headscope.verify.faithfulness import (
     random_rankings,
     sizes_of,
 )
+from headscope.verify.masks.asking import NEW_TOKENS
 from headscope.verify.translation import Removal
 from headscope.verify.translation.evidence import LOSSES
 from lm_helpers import folded
@@ -107,7 +110,8 @@ def test_every_ranking_is_equally_likely() -> None:
 def test_a_circuit_keeps_its_heads_and_removes_all_others() -> None:
     geometry = Geometry.uniform(2, 3)
     ranking = [Head(1, 2), Head(0, 1), Head(0, 0)]
-    made = planned(ranking, (Size(0.5, 3), Size(1.0, 6)), geometry, 2, ("random",), 0, "mean")
+    others = {"random": random_rankings(ranking, geometry, 2, 0, "random")}
+    made = planned(ranking, others, (Size(0.5, 3), Size(1.0, 6)), geometry, "mean")
     kept = {
         condition.id: set(map(str, geometry.heads())) - set(condition.heads)
         for condition in made
@@ -273,11 +277,52 @@ def test_tasks_equal_a_naive_loop(tmp_path: Path) -> None:
                 assert share.value == pytest.approx(wanted, abs=1e-5)
 
 
+def test_an_answer_after_a_line_break_is_right_as_everywhere(tmp_path: Path) -> None:
+    bare, words = "{input}\nAnswer:", ("Bruder", "Gro\u00dfvater", "Hund", "Katze")
+    made = (
+        ModelChoice()
+        .load()
+        .generate(
+            [bare.format(input=word) for word in words],
+            GenerateConfig(NEW_TOKENS, stop_at_newline=False),
+        )
+    )
+    later = {
+        word: own.text.split("\n")[-1].split(":")[-1].strip()
+        for word, own in zip(words, made, strict=True)
+        if "\n" in own.text.strip()
+    }
+    assert later and all(later.values())
+    file = tmp_path / "later.json"
+    file.write_text(json.dumps([{"input": word, "output": own} for word, own in later.items()]))
+    config = VerifyCircuit(
+        "5.3,5.1", (2,), tasks=TaskChoice((str(file),), bare=bare), measure="accuracy",
+        removal=Removal(draws=1, controls=("random",)),
+    )  # fmt: skip
+    evidence = verify_circuit(config, tmp_path / "run").evidence
+    assert (level := evidence.level("accuracy")) and level.value == 1
+
+
+def test_losses_that_are_no_numbers_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_losses = shared_losses.answer_losses
+
+    def overflowing(*given: Any) -> Iterator[Any]:
+        for at, losses in answer_losses(*given):
+            yield at, [own * (np.nan if at == 1 else 1) for own in losses]
+
+    monkeypatch.setattr(shared_losses, "answer_losses", overflowing)
+    with pytest.raises(InputError, match=r"no finite numbers.*--dtype float32"):
+        verify_circuit(asked("loss", draws=1), tmp_path / "run")
+
+
 def test_the_inside_of_a_circuit() -> None:
     """One head less, and circuit and model without the same part, as sets and as numbers."""
     geometry, order = Geometry.uniform(2, 4), list(Geometry.uniform(2, 4).heads())[::-1]
     sizes = (Size(0.25, 2), Size(1.0, 8))
-    made = planned(order, sizes, geometry, 1, ("random",), 3, "mean", inside=3)
+    others = {"random": random_rankings(order, geometry, 1, 3, "random")}
+    made = planned(order, others, sizes, geometry, "mean", inside=3, seed=3)
     every, circuit = set(map(str, order)), set(map(str, order[:3]))
     assert [each.k for each in made if each.kind == SELECTED and each.of == KEPT] == [2, 3]
     dropped = [each for each in made if each.kind == DROPPED]
@@ -313,10 +358,13 @@ def test_the_inside_of_a_circuit() -> None:
 
 def test_what_has_nothing_to_keep_is_refused() -> None:
     geometry, sizes = Geometry.uniform(2, 2), (Size(0.5, 2), Size(1.0, 4))
-    conditions = planned(list(geometry.heads()), sizes, geometry, 1, ("random",), 0, "zero")
-    numbers = [np.array([[1.0, 1], [2, 1]]) for each in conditions if each.of != CURVE]
-    with pytest.raises(InputError, match="no better than without any head"):
-        circuit_evidence(conditions, sizes, {"en-de": numbers}, ("nll", LOSSES["nll"]))
+    order = [*geometry.heads()]
+    conditions = planned(order, {"random": [order[::-1]]}, sizes, geometry, "zero")
+    for without in (2.0, np.nan):
+        numbers = [np.array([[1.0, 1], [2, 1]]) for each in conditions if each.of != CURVE]
+        numbers[1][1, 0] = without
+        with pytest.raises(InputError, match="no better than without any head"):
+            circuit_evidence(conditions, sizes, {"en-de": numbers}, ("nll", LOSSES["nll"]))
     with pytest.raises(InputError, match="no measure"):
         asked("accuracy")
     with pytest.raises(InputError, match="draws no rankings"):

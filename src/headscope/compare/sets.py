@@ -19,7 +19,7 @@ from headscope.compare.artifacts import Artifact
 from headscope.data.languages import parse_direction, same_language
 from headscope.errors import InputError
 from headscope.estimates import known
-from headscope.heads import Geometry, Head, HeadScores, HeadSet, check_geometry
+from headscope.heads import HeadScores, HeadSet, check_geometry
 from headscope.measure.ranking import centred, correlation, mid_ranks
 from headscope.measure.statistics import overlap, overlap_within, shared_by_all
 from headscope.results.classes import Classes, ClassShares
@@ -52,7 +52,7 @@ def overlaps(
         first, other = sets[a], sets[b]
         check_geometry(other, first.geometry, f"{b} (compared with {a})")
         common = overlap(set(first), set(other), first.geometry.total)
-        within = overlap_within(set(first), set(other), _layers(first.geometry))
+        within = overlap_within(set(first), set(other), first.geometry.by_layer())
         both = [own.jaccard for own in ((halves or {}).get(name) for name in (a, b)) if own]
         given_b = common.intersection / len(other) if len(other) else None
         given_a = common.intersection / len(first) if len(first) else None
@@ -86,15 +86,11 @@ def kernel_of(sets: Sequence[HeadSet]) -> Kernel | None:
     """The heads that all of three or more sets hold, in the first one's order; else None."""
     if len(sets) < 3 or not all(sets):
         return None
-    layers = _layers(sets[0].geometry)
+    layers = sets[0].geometry.by_layer()
     free = shared_by_all(sets, [[head for layer in layers for head in layer]])
     within = shared_by_all(sets, layers)
     common = [str(head) for head in sets[0] if all(head in own for own in sets[1:])]
     return Kernel(tuple(common), free.expected, free.p_value, within.expected, within.p_value)
-
-
-def _layers(geometry: Geometry) -> list[list[Head]]:
-    return [[Head(layer, n) for n in range(count)] for layer, count in enumerate(geometry.counts)]
 
 
 def rank_correlation(a: HeadScores, b: HeadScores) -> float | None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 ORIGINAL, SELECTED = "original", "selected"
 #: Whose heads those are that are removed so that the others alone are kept.
 KEPT = "kept"
+#: Heads at all points of a curve together.
+CURVE = "curve"
 #: The key of conditions that leave the model as it is.
 AS_IS = "as is"
 #: The part that is the plain mean over several.
@@ -377,6 +379,11 @@ class Evidence:
     def selected(self) -> tuple[Condition, ...]:
         """The conditions of selected heads."""
         return tuple(each for each in self.conditions if each.kind == SELECTED)
+
+    @property
+    def curve(self) -> Condition:
+        """The selected heads at all points of a curve."""
+        return next(each for each in self.selected if each.of == CURVE)
 
     @cached_property
     def references(self) -> tuple[Condition, ...]:

@@ -117,7 +117,7 @@ def contrasts(
     from headscope.lm.prompting import encode_answers, parting
 
     known = [each for each in task.examples if (each.wrong if alone else each.corrupted)]
-    if measure == "difference" and not all(each.wrong for each in known):
+    if measure == "difference" and not (known if alone else all(each.wrong for each in known)):
         raise InputError(
             f"{task.path}: names no wrong answers; add a column 'wrong', or use --measure loss"
         )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain
 from operator import index
 from typing import Any, Protocol, cast
 
@@ -127,9 +128,11 @@ class Geometry:
 
     def heads(self) -> Iterator[Head]:
         """All heads by layer, then head: the order of `array[geometry.mask()]`."""
-        for layer, count in enumerate(self.counts):
-            for head in range(count):
-                yield Head(layer, head)
+        return chain.from_iterable(self.by_layer())
+
+    def by_layer(self) -> list[list[Head]]:
+        """The heads of every layer."""
+        return [[Head(layer, at) for at in range(own)] for layer, own in enumerate(self.counts)]
 
     def mask(self) -> NDArray[np.bool_]:
         """A bool array (L, W), True where there is a head."""

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headscope.estimates import Draws, Estimate
-from headscope.heads import Geometry, Head
-from headscope.results.common import Checked, ModelFacts, ModelResult, Ranking
+from headscope.heads import Geometry
+from headscope.results.common import Checked, ModelFacts, ModelResult, OneHead, Ranking
 from headscope.results.overlap import PairOverlap
 from headscope.runs import Result, entry
 
@@ -31,11 +31,6 @@ class ComparedRanking(Ranking):
     size: int
     heads: tuple[str, ...]
 
-    @property
-    def places(self) -> frozenset[Head]:
-        """The heads that are selected."""
-        return frozenset(map(Head.parse, self.heads))
-
 
 @dataclass(frozen=True)
 class MethodHeads:
@@ -56,18 +51,11 @@ class Verdict:
 
 
 @dataclass(frozen=True)
-class HeadVerdicts:
+class HeadVerdicts(OneHead):
     """One head: the methods that select it in any column, and what every column says by name."""
 
-    layer: int
-    head: int
     selected_by: tuple[str, ...]
     columns: Mapping[str, Verdict]
-
-    @property
-    def place(self) -> Head:
-        """The head itself."""
-        return Head(self.layer, self.head)
 
 
 @dataclass(frozen=True)
@@ -166,14 +154,15 @@ class JudgesResult(ModelResult, Checked):
     """The rankings of several methods beside one another and beside random ones.
 
     `measure` is what circuits keep and sets harm. `random` has, by judge, the mean and the range of
-    `draws` random rankings; `sets` random sets of `size` heads were removed. `unjudged` says why a
-    method or an ablation has no judgement. `ahead` is the first method of `CPR zero` minus the
-    second.
+    random rankings, `draws` different ones; `sets` random sets of `size` heads were removed.
+    `left_out` counts examples without a difference of two answers. `unjudged` says why a method or
+    an ablation has no judgement. `ahead` is the first method of `CPR zero` minus the second.
     """
 
     tasks: tuple[str, ...] = ()
     measure: str = ""
     examples: int = 0
+    left_out: int = 0
     draws: int = 0
     sets: int = 0
     size: int = 0

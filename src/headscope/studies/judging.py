@@ -17,12 +17,12 @@ from headscope.ablations import KINDS, AblateName
 from headscope.errors import InputError
 from headscope.estimates import Draws, Estimate, Floats
 from headscope.evidence.blocks import LEVEL, draws_remedy, draws_words
-from headscope.evidence.rows import Condition, Evidence
+from headscope.evidence.rows import CURVE, Condition, Evidence, Statistic
 from headscope.find.regression import random_gates
 from headscope.heads import Geometry, Head, check_geometry, count_of, named_scores
-from headscope.measure.intervals import resampled_scores
 from headscope.measure.ranking import centred, correlation, mid_ranks, rank_correlations
 from headscope.measure.statistics import counted_mean, p_draws
+from headscope.measure.trial import Group, Trial
 from headscope.progress import Progress
 from headscope.results.methods import Judgement, JudgesResult
 from headscope.runs import Run
@@ -33,11 +33,10 @@ from headscope.studies.pairs import PairsChoice
 from headscope.studies.shows import few_caution
 from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import TaskChoice
-from headscope.studies.verify.circuit import MEASURED, VerifyCircuit, curve_of, read_examples
+from headscope.studies.verify.circuit import VerifyCircuit, left_out_caution, read_examples
 from headscope.verify.faithfulness import (
     CMD,
     CPR,
-    CURVE,
     circuit_evidence,
     planned,
     random_rankings,
@@ -117,7 +116,8 @@ def judges(
     if not scored:
         why = "; ".join(f"{name}: {why}" for name, why in unjudged.items())
         raise InputError(f"no method has a ranking that can be judged ({why})")
-    drawn = random_rankings([*geometry.heads()], geometry, draws, seed, RANDOM)
+    every_head = [*geometry.heads()]
+    drawn = [*dict.fromkeys(random_rankings(every_head, geometry, draws, seed, RANDOM))]
     removed = random_gates(geometry, sets, size, seed)
     settings = {
         "settings": examples.config,
@@ -127,11 +127,9 @@ def judges(
         "reference text": reference.digest,
     }
 
-    def kept(name: str, kind: str, other: str | None = None) -> list[Condition]:
+    def kept(name: str, kind: str, beside: Sequence[Sequence[Head]] = drawn) -> list[Condition]:
         """The conditions of a ranking beside random ones, or beside another."""
-        beside = drawn if other is None else [[*scored[other]]]
-        of = geometry, len(beside), (RANDOM,), seed, kind, 0, beside
-        return planned([*scored[name]], sizes, *of)
+        return planned([*scored[name]], {RANDOM: beside}, sizes, geometry, kind)
 
     def compute(run: Run) -> JudgesResult:
         curves = {(name, kind): kept(name, kind) for name in scored for kind in KINDS}
@@ -144,9 +142,8 @@ def judges(
         if tell is not None:
             tell(f"{count(len(scored), 'ranking')} to judge: {len(every)} passes of the examples")
         of = removal, reference, [*every.values()], run, progress
-        works, which, arrays, _ = examples.measured(lm, *of)
+        works, measure, arrays, left_out = examples.measured(lm, *of)
         numbers = {part: dict(zip(every, own, strict=True)) for part, own in arrays.items()}
-        measure = MEASURED[which]
 
         def table(conditions: Sequence[Condition]) -> Evidence:
             keys = [each.key for each in conditions if each.of != CURVE]
@@ -154,6 +151,7 @@ def judges(
             return circuit_evidence(conditions, sizes, parts, measure, seed)
 
         found, random, failed = list[Judgement](), dict[str, Draws](), dict[str, str]()
+        least = len(drawn)
         for (name, kind), conditions in curves.items():
             try:
                 evidence = table(conditions)
@@ -161,22 +159,26 @@ def judges(
                 failed[kind] = str(error)  # of every ranking
                 continue
             for area in (CPR, CMD):
-                judge, curve = f"{area.upper()} {kind}", curve_of(evidence)
+                judge, curve = f"{area.upper()} {kind}", evidence.curve
                 test = evidence.against(area, curve)[RANDOM]
                 own = evidence.level(area, curve) or Estimate()
                 given = name, judge, test.difference, test.p_draws
                 found.append(Judgement(own.value, own.low, own.high, *given))
                 random[judge] = evidence.draws(area, curve, RANDOM)
+                least = min(least, test.draws)
         if not found:
             raise InputError(failed["zero"])
         harms = [[own[each.key] for each in gone] for own in numbers.values()]
-        predicted, random[PREDICTION] = _predictions(scored, drawn, removed, harms, measure, seed)
+        predicted, random[PREDICTION] = _predictions(
+            scored, drawn, removed, harms, measure[1], seed
+        )
         result = JudgesResult(
             **works,
             tasks=tuple(numbers),
             measure=measure[0],
             examples=sum(len(own[0]) for own in harms),
-            draws=draws,
+            draws=least,
+            left_out=left_out,
             sets=len(removed),
             size=size,
             judgements=(*found, *predicted),
@@ -185,8 +187,8 @@ def judges(
         )
         if len(best := [*result.of(FIRST)]) < 2:
             return result
-        both = table(kept(best[0], "zero", best[1]))
-        return replace(result, ahead=both.against(CPR, curve_of(both))[RANDOM].difference)
+        both = table(kept(best[0], "zero", [[*scored[best[1]]]]))
+        return replace(result, ahead=both.against(CPR, both.curve)[RANDOM].difference)
 
     return run_with_model(
         lm, COMMAND, out, settings, examples.digests, compute, began, kind=JudgesResult, seed=seed
@@ -198,16 +200,14 @@ def _predictions(
     drawn: Sequence[Sequence[Head]],
     removed: Sequence[Sequence[Head]],
     harms: Sequence[Sequence[NDArray[Any]]],
-    measure: tuple[str, Any],
+    statistic: Statistic,
     seed: int,
 ) -> tuple[list[Judgement], Draws]:
     """Spearman's correlation of the harm of removed sets, by part the numbers of their examples,
     with the sum of their scores; of random rankings with that of their places."""
-    statistic = measure[1]
     score = statistic.score or counted_mean
-    values = [np.array([float(score(each.sum(axis=0))) for each in own]) for own in harms]
-    again = [resampled_scores(own, score, seed=[seed, len(own[0])]) for own in harms]
-    harm, resampled = (statistic.sign * np.mean(each, axis=0) for each in (values, again))
+    trial = Trial([Group(own, score, seed=seed) for own in harms])
+    harm, resampled = (statistic.sign * own for own in (trial.scores, trial.estimates))
 
     def sums(scores: Mapping[Head, float]) -> Floats:
         return np.array([sum(scores[head] for head in own) for own in removed])
@@ -231,6 +231,8 @@ def tokens_of(lm: LanguageModel) -> Iterator[dict[str, float]]:
     tried once of a model, about 100 tokens, counts for what comes first."""
     import torch
 
+    from headscope.lm.hooks import hooked
+
     layers, counted = lm.decoder_layers, {"forward_tokens": 0.0, "gradient_tokens": 0.0}
 
     def counts(module: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
@@ -238,12 +240,8 @@ def tokens_of(lm: LanguageModel) -> Iterator[dict[str, float]]:
         kind = "gradient_tokens" if torch.is_grad_enabled() else "forward_tokens"
         counted[kind] += states.shape[:-1].numel() / len(layers)
 
-    hooks = [layer.register_forward_pre_hook(counts, with_kwargs=True) for layer in layers]
-    try:
+    with hooked(layer.register_forward_pre_hook(counts, with_kwargs=True) for layer in layers):
         yield counted
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def show_judges(found: JudgesResult, shown: Shown) -> Shown:
@@ -274,6 +272,7 @@ def show_judges(found: JudgesResult, shown: Shown) -> Shown:
         cautions=[
             *shown.cautions,
             *few_caution(found.examples, "example"),
+            *left_out_caution(found.left_out),
             *([f"Not judged: {'; '.join(unjudged)}."] if unjudged else []),
         ],
         figure=_forest(found),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from headscope.errors import InputError
 from headscope.estimates import Floats
-from headscope.evidence.rows import KEPT, SELECTED, Condition, Evidence, Statistic
+from headscope.evidence.rows import CURVE, KEPT, SELECTED, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import Amount, Geometry, Head, count_of
 from headscope.measure.intervals import FromStatistics
@@ -27,8 +27,8 @@ from headscope.measure.statistics import counted_mean
 
 #: The shares of heads that MIB keeps.
 SHARES = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
-#: The model without any head, and a ranking at all sizes together.
-NOTHING, CURVE = "nothing", "curve"
+#: The model without any head.
+NOTHING = "nothing"
 #: How a random ranking is drawn: any heads in any order, or heads of the same layers in a row.
 WAYS = ("random", "same layers")
 FAITHFULNESS, CPR, CMD = "faithfulness", "cpr", "cmd"
@@ -67,41 +67,35 @@ def random_rankings(
     Every such ranking is equally likely, that of the selected heads too; ranking i does not depend
     on the number of draws.
     """
-    layers: list[list[Head]] = [[] for _ in range(geometry.layers)]
-    for head in geometry.heads():
-        layers[head.layer].append(head)
     made = []
     for number in range(draws):
         stream = random.Random(f"rankings, {way} {seed} {number}")
         if way == "random":
             made.append(tuple(stream.sample(list(geometry.heads()), len(ranking))))
             continue
-        left = [iter(stream.sample(own, len(own))) for own in layers]
+        left = [iter(stream.sample(own, len(own))) for own in geometry.by_layer()]
         made.append(tuple(next(left[head.layer]) for head in ranking))
     return made
 
 
 def planned(
     ranking: Sequence[Head],
+    others: Mapping[str, Sequence[Sequence[Head]]],
     sizes: Sequence[Size],
     geometry: Geometry,
-    draws: int,
-    ways: Sequence[str],
-    seed: int,
     replacement: str,
     inside: int = 0,
-    beside: Sequence[Sequence[Head]] | None = None,
+    seed: int = 0,
 ) -> list[Condition]:
-    """The model as it is and without any head; then the selected ranking and the random ones, each
-    with its first k heads kept; what `inside` looks into, the circuit of so many heads; and last
-    the rankings as a whole. `beside` are rankings to take in the place of random ones."""
+    """The model as it is and without any head; then the selected ranking and `others`, by control,
+    each with its first k heads kept; what `inside` looks into, the circuit of so many heads, with
+    parts that the seed draws; and last the rankings as a whole."""
     every = tuple(geometry.heads())
     done: dict[str, Any] = {"gate": 0.0, "replacement": replacement}
     names = tuple(map(str, every))
     orders: dict[tuple[str, int | None], Sequence[Head]] = {(SELECTED, None): ranking}
-    for way in ways:
-        rankings = beside or random_rankings(ranking, geometry, draws, seed, way)
-        orders |= {(way, number): order for number, order in enumerate(rankings)}
+    for control, rankings in others.items():
+        orders |= {(control, number): order for number, order in enumerate(rankings)}
     conditions = [Condition(), Condition(NOTHING, of=KEPT, k=len(every), heads=names, **done)]
 
     def keeping(kept: Collection[Head]) -> tuple[str, ...]:
@@ -201,7 +195,7 @@ def circuit_evidence(
     counted: dict[str, dict[str, list[NDArray[Any] | None]]] = {}
     for part, numbers in parts.items():
         gain = float(score(numbers[0].sum(axis=0)) - score(numbers[1].sum(axis=0)))
-        if statistic.sign * gain >= 0:
+        if not statistic.sign * gain < 0:  # also where one of both is no number
             raise InputError(
                 f"{part}: {statistic.words} is no better than without any head, so no part of "
                 "the heads can keep it; use another measure, model or other examples"

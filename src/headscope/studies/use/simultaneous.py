@@ -29,7 +29,7 @@ from headscope.evidence.blocks import (
     verdict,
 )
 from headscope.evidence.controls import drawn
-from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition, Evidence, Statistic
+from headscope.evidence.rows import CURVE, NOTHING, SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.runner import Within, kept_units
 from headscope.evidence.table import evidence as table
 from headscope.evidence.texts import TEXT_MEASURES, Outputs, measured_texts
@@ -56,8 +56,8 @@ if TYPE_CHECKING:
 
 COMMAND = "use simultaneous"
 WAIT_K, LOCAL_AGREEMENT = "wait-k", "local agreement"
-#: A policy at all its settings together, and the frontier of who waits for whole sentences.
-CURVE, WHOLE = "curve", 1 << 62
+#: The frontier of who waits for whole sentences.
+WHOLE = 1 << 62
 #: What ends a sentence of a stream.
 END = "\n"
 Numbers = tuple[int, ...]
@@ -175,7 +175,7 @@ def use_simultaneous(
             leakage=inputs.about.leakage,
             baseline_check=works["baseline_check"],
         )
-        found = verdict(evidence, at_latency("chrf"), curve_of(evidence))
+        found = verdict(evidence, at_latency("chrf"), evidence.curve)
         return SimultaneousResult(
             baseline_works=works["baseline_works"], evidence=evidence, verdict=found,
             details=details,
@@ -332,14 +332,9 @@ def simultaneous_evidence(
     return found, ranges
 
 
-def curve_of(evidence: Evidence) -> Condition:
-    """AlignAtt of the selected heads at all frontiers."""
-    return next(each for each in evidence.selected if each.of == CURVE)
-
-
 def _show(result: SimultaneousResult, run: Path) -> Shown:
     evidence, details = result.evidence, result.details
-    curve, main = curve_of(evidence), at_latency("chrf")
+    curve, main = evidence.curve, at_latency("chrf")
     level, base = evidence.level(main, curve), evidence.level("chrf")
     said = [sentence_of(result.verdict)]
     test = evidence.against(main, curve).get(WAIT_K)

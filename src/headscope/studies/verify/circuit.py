@@ -15,23 +15,19 @@ from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.tasks import Example, Task
 from headscope.errors import InputError, naming
-from headscope.evidence.blocks import (
-    draws_remedy,
-    draws_words,
-    levels_table,
-    table_of_tests,
-    verdict,
-)
+from headscope.evidence.blocks import levels_table, table_of_tests, uncertainty, verdict
 from headscope.evidence.controls import CONTROLS
-from headscope.evidence.rows import KEPT, SELECTED, SHARE, Condition, Evidence, Statistic
+from headscope.evidence.rows import CURVE, KEPT, SELECTED, SHARE, Condition, Evidence, Statistic
 from headscope.evidence.runner import Replacements, kept_texts, pass_of
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.find.counterfactuals import contrasts, corrupted
-from headscope.heads import Amount, Head, count_of, named_scores, resolve_heads
+from headscope.heads import Amount, count_of, named_scores, resolve_heads
+from headscope.heads.resolve import about_rank
+from headscope.measure.statistics import counted
 from headscope.progress import Progress
 from headscope.results.common import Ablation, BaselineCheck, ComparedResult, Leakage, Ranking
 from headscope.runs import Run, encode
-from headscope.settings import Nested, Option
+from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import (
     Cell,
     HeadSets,
@@ -73,7 +69,6 @@ from headscope.studies.verify.removal import (
 from headscope.verify.faithfulness import (
     CMD,
     CPR,
-    CURVE,
     DROP,
     DROPPED,
     FAITHFULNESS,
@@ -83,15 +78,14 @@ from headscope.verify.faithfulness import (
     WAYS,
     circuit_evidence,
     planned,
+    random_rankings,
     sizes_of,
 )
 from headscope.verify.masks.asking import NEW_TOKENS, asked, rows_of
 from headscope.verify.masks.evidence import right
 from headscope.verify.translation import Removal
-from headscope.verify.translation.conditions import (
-    kept_losses,
-)
-from headscope.verify.translation.evidence import LOSSES, of_kinds
+from headscope.verify.translation.conditions import kept_losses
+from headscope.verify.translation.evidence import LOSSES
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -106,7 +100,7 @@ LISTED = 20
 MEASURED = {
     "loss": ("nll", LOSSES["nll"]),
     "text": ("chrf", TEXT_MEASURES["chrf"].statistic),
-    "accuracy": ("accuracy", Statistic("share of right answers", unit=SHARE)),
+    "accuracy": ("accuracy", Statistic("share of right answers", unit=SHARE, digits=1)),
     "difference": ("difference", Statistic("logit difference of right and wrong answer")),
 }
 Measure = Literal["loss", "text", "accuracy", "difference"]
@@ -126,13 +120,22 @@ class VerifyCircuit(VerifyRemoval):
     translation, or that of --task.
     """
 
+    k: Annotated[
+        tuple[Amount, ...],
+        Option(
+            "Heads that are kept: a number, or a share such as 0.15 or 15%; repeatable. Without it "
+            "0.1, 0.2, 0.5, 1, 2, 5, 10, 20 and 50% of them.",
+            metavar="K",
+            typed=str,
+        ),
+    ] = field(default=(), metadata=UNSIGNED)
     removal: Annotated[
         Removal,
         Nested(
             without=("gates", "threshold", "measure", "loss_draws"),
             changed={
-                "measure": options.ONE_MEASURE,
-                "draws": options.DRAWS_OF_MEASURE,
+                "ablate": replace(options.ABLATE, single=True),
+                "draws": Option("Random rankings of each kind.", min=1, default=20),
                 "controls": replace(
                     options.CONTROL,
                     help="How random rankings are drawn: random (any order of all heads), same "
@@ -251,7 +254,7 @@ class Examples(NamedTuple):
         conditions: Sequence[Condition],
         run: Run,
         progress: Progress | None,
-    ) -> tuple[Works, str, dict[str, list[NDArray[Any]]], int]:
+    ) -> tuple[Works, tuple[str, Statistic], dict[str, list[NDArray[Any]]], int]:
         """If the original model does the task; the measure, of `MEASURED`; by part and condition
         numbers of every example; and how many examples are left out."""
         config, tasks, left_out = self.config, self.tasks, 0
@@ -265,7 +268,7 @@ class Examples(NamedTuple):
             asked_of = replace(removal, measure=(which,))
             works = check_translations(lm, self.directions, removal, *check)
             *_, arrays = measured_alone(lm, self.directions, conditions, asked_of, *rest)
-        return works, which, arrays, left_out
+        return works, MEASURED[which], arrays, left_out
 
     @property
     def digests(self) -> dict[str, str]:
@@ -306,7 +309,10 @@ def verify_circuit(
     leakage = examples.leakage(config.heads, config.allow_overlap)
     lm = config.model.load_for(config.execution)
     removal, reference = examples.prepared(lm)
-    ranking, about = _ranking(lm, config)
+    scored = named_scores(config.heads, lm.geometry) is not None
+    whole = lm.geometry.total if scored else None
+    chosen = resolve_heads(config.heads, whole, lm.geometry, by=config.rank)
+    ranking, about = chosen.heads, about_rank(chosen if scored else None)
     if lm.geometry.total < 2:
         raise InputError("the model has one head, so none can be kept alone; use a larger model")
     every = sizes_of(config.k, lm.geometry)
@@ -329,9 +335,11 @@ def verify_circuit(
             f"--inside is {inside}, but {len(ranking)} of {lm.geometry.total} heads are ranked; a "
             "circuit has fewer heads than the model"
         )
-    conditions = planned(
-        ranking, sizes, lm.geometry, removal.draws, removal.controls, seed, ablate, inside
-    )
+    others = {
+        way: random_rankings(ranking, lm.geometry, removal.draws, seed, way)
+        for way in removal.controls
+    }
+    conditions = planned(ranking, others, sizes, lm.geometry, ablate, inside, seed)
     settings = {
         "settings": replace(config, removal=removal),
         "ranking": list(map(str, ranking)),
@@ -343,9 +351,8 @@ def verify_circuit(
     def compute(run: Run) -> CircuitResult:
         measured = [each for each in conditions if each.of != CURVE]
         of = removal, reference, measured, run, progress
-        works, which, arrays, left_out = examples.measured(lm, *of)
-        name, statistic = MEASURED[which]
-        evidence = circuit_evidence(conditions, sizes, arrays, (name, statistic), seed)
+        works, measure, arrays, left_out = examples.measured(lm, *of)
+        evidence = circuit_evidence(conditions, sizes, arrays, measure, seed)
         result = CircuitResult(
             baseline_works=works["baseline_works"],
             evidence=evidence,
@@ -354,7 +361,7 @@ def verify_circuit(
                 heads=tuple(map(str, ranking)),
                 shares=tuple(size.share for size in sizes),
                 k=tuple(size.k for size in sizes),
-                measure=name,
+                measure=measure[0],
                 draws=removal.draws,
                 inside=inside,
                 idle=tuple(
@@ -370,7 +377,7 @@ def verify_circuit(
                 baseline_check=works["baseline_check"],
             ),
         )  # fmt: skip
-        return replace(result, verdict=verdict(evidence, CPR, curve_of(evidence)))
+        return replace(result, verdict=verdict(evidence, CPR, evidence.curve))
 
     return run_with_model(
         lm, COMMAND, out, settings, examples.digests, compute, began, seed=seed,
@@ -421,11 +428,10 @@ def _answered(
             ]
         texts[name] = rows, [np.zeros(len(row.places), np.intp) for row in rows]
     losses = kept_losses(lm, texts, measured, config.removal.batch_tokens, run, *more)
-    arrays = {name: of_kinds(own, False)[..., :2] for name, own in losses.items()}
+    nll = {name: own.sums.sum(axis=2) / own.tokens.sum(axis=1) for name, own in losses.items()}
     if measure == "difference":
-        weights = (1.0, 0.0)  # the weight is 1 of both
-        arrays = {name: own[:, ::2] - own[:, 1::2] * weights for name, own in arrays.items()}
-    return {name: [*own] for name, own in arrays.items()}, left_out
+        nll = {name: own[:, ::2] - own[:, 1::2] for name, own in nll.items()}
+    return {name: [*counted(own)] for name, own in nll.items()}, left_out
 
 
 def _right(
@@ -447,7 +453,7 @@ def _right(
     keys = [f"{task.name} {each.key}" for each in measured]  # tasks share a run
     gates = [pass_of(each, lm.geometry, every, replacements) for each in measured]
     most = [config.removal.max_new_tokens or NEW_TOKENS for _ in every]
-    how = GenerateConfig(batch_tokens=config.removal.batch_tokens)
+    how = GenerateConfig(batch_tokens=config.removal.batch_tokens, stop_at_newline=False)
     passes, plain = dict(zip(keys, gates, strict=True)), not uses_chat(lm, task.chat)
     made = kept_texts(lm, prompts, most, passes, how, run, task.name, progress, plain)
     answers = [(example.output, task.at_start) for example in task.examples]
@@ -457,21 +463,6 @@ def _right(
     ]
 
 
-def _ranking(lm: LanguageModel, config: VerifyCircuit) -> tuple[tuple[Head, ...], dict[str, Any]]:
-    """All heads as scores rank them, or those of a set in its order; by what."""
-    heads = resolve_heads(config.heads, None, lm.geometry).heads
-    scores = named_scores(config.heads, lm.geometry)
-    if scores is None:
-        return heads, {}
-    heads = tuple(head for head, _ in scores.ranked(config.rank))
-    return heads, dict(scores.ranking(config.rank))
-
-
-def curve_of(evidence: Evidence) -> Condition:
-    """The selected ranking at all sizes."""
-    return next(each for each in evidence.selected if each.of == CURVE)
-
-
 def dropped(evidence: Evidence) -> list[Condition]:
     """The circuit that was looked into, without each of its heads."""
     return [each for each in evidence.conditions if each.kind == DROPPED]
@@ -479,36 +470,24 @@ def dropped(evidence: Evidence) -> list[Condition]:
 
 def _show(result: CircuitResult, run: Path) -> Shown:
     evidence, details = result.evidence, result.details
-    curve = curve_of(evidence)
-    measure = evidence.statistics[details.measure]
-    base, cpr, cmd = (evidence.level(name, each) for name, each in
-                      ((details.measure, None), (CPR, curve), (CMD, curve)))  # fmt: skip
+    curve, known = evidence.curve, evidence.statistics
+    base = evidence.level(details.measure)
+    cpr, cmd = (known[name].number(evidence.level(name, curve)) for name in (CPR, CMD))
     unit, examples_of = ("example", "examples") if details.tasks else ("sentence", "sentence pairs")
     what = tasks_of(details.tasks) or "translation"
     examples = count(base.examples if base else 0, unit)
     random = evidence.draws(CPR, curve, next(iter(evidence.controls)))
-    said = []
-    if cpr is not None and cmd is not None:
-        beside = f", {fixed(random.mean, 3)} for random rankings" if random.each else ""
-        said = [f"CPR {fixed(cpr.value, 3)}{beside}; CMD {fixed(cmd.value, 3)}."]
+    said = [f"CPR {cpr}, {fixed(random.mean, 3)} for random rankings; CMD {cmd}."]
     if details.inside:
         said.append(f"Idle, each alone: {len(details.idle)} of {details.inside} heads.")
-    bounded = cpr is not None and cpr.bounded
-    intervals = f"Intervals are over {examples}" if bounded else f"No intervals: {examples}"
     few = few_caution(base.examples if base else None, unit)
-    left_out = []
-    if details.left_out:
-        many = count(details.left_out, "example")
-        why = "without a wrong answer, or of which one answer begins the other"
-        left_out = [f"Left out: {many} {why}."]
-    draws = len(random.each)
     return Shown(
         "The best heads alone",
         f"How much of {what} is left when only the best heads of a ranking are kept?",
         [sentence_of(result.verdict), *said],
-        f"{intervals}; {draws_words(draws)}." if draws else "",
-        draws_remedy(draws) if draws else "",
-        [*result.cautions, *few, *leakage_caution(details.leakage, examples_of), *left_out],
+        *uncertainty(evidence, CPR, curve, examples),
+        [*result.cautions, *few, *leakage_caution(details.leakage, examples_of),
+         *left_out_caution(details.left_out)],
         [
             *model_facts(result.model_name, len(details.heads)),
             (f"{unit}s", str(base.examples if base else "")),
@@ -527,8 +506,8 @@ def _show(result: CircuitResult, run: Path) -> Shown:
             *([_inside(evidence, details)] if details.inside else []),
             method_section(
                 "Faithfulness is (m(C) \u2212 m(0)) / (m(M) \u2212 m(0)): m, the "
-                f"{measure.words}, with the heads C kept, none, and all. CPR is its area over the "
-                "share of heads kept, CMD the area between it and 1, by trapezoids "
+                f"{known[details.measure].words}, with the heads C kept, none, and all. CPR is its "
+                "area over the share of heads kept, CMD the area between it and 1, by trapezoids "
                 f"from {fixed(100 * details.shares[0], 1)} to 100 % as MIB (Mueller "
                 "et al. 2025) defines them for attention heads and other parts together; feed-"
                 "forward layers stay here. Random rankings: any order of all heads, or place by "
@@ -537,6 +516,12 @@ def _show(result: CircuitResult, run: Path) -> Shown:
         ],
         _figure(evidence, details),
     )  # fmt: skip
+
+
+def left_out_caution(examples: int) -> list[str]:
+    """That so many examples have no difference of two answers, where there are such."""
+    why = "without a wrong answer, or of which one answer begins the other"
+    return [f"Left out: {count(examples, 'example')} {why}."] if examples else []
 
 
 def _areas(evidence: Evidence, curve: Condition) -> Table:
@@ -595,7 +580,7 @@ def _inside(evidence: Evidence, details: CircuitDetails) -> Section:
     )
 
 
-def _figure(evidence: Evidence, details: CircuitDetails) -> Lines | None:
+def _figure(evidence: Evidence, details: CircuitDetails) -> Lines:
     """Faithfulness over the share of heads kept, of the ranking and of random ones."""
     at = {each.k: each for each in evidence.selected if each.of == KEPT}
     inner = [(100 * share, at[k]) for share, k in zip(details.shares, details.k, strict=True)
@@ -606,13 +591,10 @@ def _figure(evidence: Evidence, details: CircuitDetails) -> Lines | None:
     }
     for kind in evidence.controls:
         points[kind] = [(share, evidence.draws(FAITHFULNESS, each, kind)) for share, each in inner]
-    series = tuple(Series.of(kind, own) for kind, own in points.items() if own)
-    if not series:
-        return None
     controls = " and ".join(CONTROLS[name].words for name in evidence.controls)
     return Lines(
         "Faithfulness of the first heads of the ranking",
-        series,
+        tuple(Series.of(kind, own) for kind, own in points.items()),
         "% of heads kept",
         evidence.statistics[FAITHFULNESS].axis,
         logarithmic=True,

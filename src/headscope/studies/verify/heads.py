@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.align import check_aligner
-from headscope.data.split import text_digests
 from headscope.errors import InputError, naming
 from headscope.executors import Execution
 from headscope.heads import HeadScores, check_geometry, read_scores
@@ -32,7 +31,7 @@ from headscope.shown.words import MEAN as MEAN_PART
 from headscope.shown.words import count
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, parts_of, scores_run
-from headscope.studies.leakage import FOUND_ON
+from headscope.studies.find.translation import write_found_on
 from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.shows import (
@@ -181,9 +180,7 @@ def removal_scores(
         rules = config.baseline
         works.update(check_translations(lm, directions, removal, run, rules, progress, texts))
         found = score(run)
-        run.write_json(
-            FOUND_ON, {name: text_digests(pairs.all_pairs) for name, pairs in directions.items()}
-        )
+        write_found_on(run, directions)
         return parts_of(found)
 
     settings = {

@@ -384,7 +384,7 @@ def kept_losses(
     progress: Progress | None = None,
 ) -> dict[str, ReferenceLosses]:
     """The losses of rows under every condition, by part, as `reference_losses` keeps them; each
-    part has rows, and the kinds of the tokens of each."""
+    part has rows, and the kinds of the tokens of each. InputError where one is no finite number."""
     from headscope.lm.shared_losses import answer_losses, together
 
     passes = {
@@ -417,10 +417,18 @@ def kept_losses(
     sizes = {unit: len(keys) for unit, (_, keys) in units.items()}
     kept = kept_units(run, "reference-losses", "reading references", sizes, read, progress)
     sums = {(units[unit][0], key): own for unit in units for key, own in kept[unit].items()}
-    return {
+    losses = {
         name: ReferenceLosses(
             np.array([sums[name, each.key] for each in planned], dtype=np.float64),
             np.stack([np.bincount(kind, minlength=3) for kind in kinds]),
         )
         for name, (_, kinds) in texts.items()
     }
+    for name, own in losses.items():
+        for condition, nats in zip(planned, own.sums, strict=True):
+            if not np.isfinite(nats).all():
+                raise InputError(
+                    f"{name}, {condition.id}: losses are no finite numbers; the model may have "
+                    "overflowed, try --dtype float32"
+                )
+    return losses
