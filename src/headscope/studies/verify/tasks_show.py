@@ -53,12 +53,13 @@ def show(result: TasksResult, run: Path) -> Shown:
         if len(evidence.selected) > 1
     ]
     effects = _effects(result)
+    draws = min((test.draws for test in _tested(result).values()), default=0)
     return Shown(
         "Tasks without heads",
         "What can the model still do when attention heads are removed?",
         [sentence_of(result.verdict), *_finding(result)],
-        f"Intervals are over examples; {draws_words(details.draws)}.",
-        draws_remedy(details.draws),
+        f"Intervals are over examples; {draws_words(draws)}.",
+        draws_remedy(draws),
         [*leakage_caution(details.leakage, "examples"), *result.cautions],
         [
             *model_facts(result.model_name),
