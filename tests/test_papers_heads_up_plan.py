@@ -227,11 +227,13 @@ def test_a_direction_is_not_trained_on_the_targets_it_holds_out(tmp_path: Path) 
     lines = [f"Sentence number {at}.\tSatz {at // 2}." for at in range(60)]
     file.write_text("source\ttarget\n" + "\n".join(lines), "utf-8")
     choice = TaskChoice(
-        pair=("en-de",), data=(f"en-de={file}",), held_out=10, instruction="{input}"
-    )
+        pair=("en-de",), data=(f"en-de={file}",), held_out=10, instruction="{input}",
+        answer_only=True,
+    )  # fmt: skip
     assert leaks(tmp_path / "run", choice, choice) == 0
     (sides,) = read_tasks(choice, LLAMA).values()
     assert sides.train is not None and len(sides.test.examples) == 10
+    assert sides.train.answer_only and sides.test.answer_only
     # Sentences of a second file that the mask or α knows are left out and counted.
     check = tmp_path / "check.tsv"
     known = (sides.train.examples[0], sides.test.examples[0])
@@ -239,7 +241,7 @@ def test_a_direction_is_not_trained_on_the_targets_it_holds_out(tmp_path: Path) 
     check.write_text("source\ttarget\n" + "\n".join(both), "utf-8")
     config = VerifyScaling((), choice, ModelChoice(LLAMA), check_data=str(check))
     chosen, measured, left_out = _parts(sides, {"en-de": sides}, config)
-    assert chosen is sides.test and left_out == 2
+    assert chosen is sides.test and left_out == 2 and measured.answer_only
     assert [one.input for one in measured.examples] == ["Other."]
     check.write_text("source\ttarget\n" + "\n".join(lines), "utf-8")
     with pytest.raises(InputError, match="α is chosen on"):

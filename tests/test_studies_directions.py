@@ -97,6 +97,8 @@ def test_the_halves_of_a_file_are_those_of_the_atlas_and_share_shots(
         assert not leakage(known_digests({pair: text_digests(tested.reference)}), tested.pairs)
     with pytest.raises(InputError, match="leave --split verify out"):
         find_and_check(replace(choice, split="verify"), model, 100)
+    with pytest.raises(InputError, match="leave --split find out"):  # it would verify on these
+        find_and_check(PairsChoice(("en-de",), split="find"), "pocket", 100)
 
 
 def test_one_file_finds_and_verifies(

@@ -78,7 +78,11 @@ KeepPeaks = Annotated[
 ]
 AlignerName = Literal["links", "eflomal", "llm", "heads"]
 Aligner = Annotated[
-    AlignerName | None, Option("By default the data's links if there are any, else eflomal.")
+    AlignerName | None,
+    Option(
+        "By default the data's links if there are any, else eflomal, which links what the model "
+        "writes (--decode greedy), too."
+    ),
 ]
 Threshold = Annotated[float, Option("Score above which a head aligns tokens.", min=0.0, max=1.0)]
 Inactive = Annotated[float, Option("Score up to which a head is inactive.", min=0.0, max=1.0)]
@@ -162,8 +166,9 @@ ONE_MEASURE = Option(
     typed=str,
 )
 CONTROL = Option(
-    "How random heads are drawn: random (any heads), same layers, outside (heads that are neither "
-    "selected nor token alignment heads), equal norm (whose outputs are as large); repeatable",
+    "How random heads are drawn: random (any heads), same layers, outside (heads that are not "
+    "selected and, where they are known, no token alignment heads or heads of a language), equal "
+    "norm (whose outputs are as large); repeatable",
     flag="--control",
     metavar="NAME",
 )

@@ -90,7 +90,9 @@ class Steering(Settings):
     """What a user decides instead of a paper; None leaves it to the paper."""
 
     limit: options.Limit = None
-    draws: Annotated[int | None, options.DRAWS_OF_MEASURE] = None
+    draws: Annotated[
+        int | None, Option("Draws of random heads; without it as the experiment takes.", min=1)
+    ] = None
     k: Annotated[
         Amount | None,
         Option("Heads compared, removed or changed: a number or a share.", metavar="K", typed=str),

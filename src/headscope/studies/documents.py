@@ -46,7 +46,7 @@ class DocumentsChoice(Settings):
         tuple[str, ...],
         Option("Only these languages; repeatable.", flag="--language", metavar="CODE"),
     ] = ()
-    split: options.Split = None
+    split: Annotated[str | None, Option("Split of a dataset.")] = None
     limit: Annotated[
         int | None,
         Option(

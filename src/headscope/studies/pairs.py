@@ -287,7 +287,7 @@ def find_and_check(
     Of the data given, two halves that share no sentence in any direction; for the pocket model
     without data, sentences of its dev and of its test split. `reference`: see `read_directions`.
     """
-    if choice.split in HALVES and choice.data and _all_files(choice):
+    if choice.split in HALVES and (not choice.data or _all_files(choice)):
         raise InputError(
             "this command takes both halves of the data, one to find and one to verify; leave "
             f"--split {choice.split} out"

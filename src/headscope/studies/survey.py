@@ -101,8 +101,8 @@ class Survey(Settings):
     judged: Annotated[
         int | None,
         Option(
-            f"With --judge: examples; without it {EXAMPLES}. Of a task a quarter of them is set "
-            "aside for what replaces heads.",
+            f"With --judge: examples; without it {EXAMPLES}, with --quick {QUICK}. Of a task a "
+            "quarter of them is set aside for what replaces heads.",
             min=2,
         ),
     ] = field(default=None, metadata=GIVEN)

@@ -321,7 +321,9 @@ def _task_folder(choice: TaskChoice, data: str) -> bool:
 
 
 def _sides(task: Task, choice: TaskChoice, seed: int) -> TaskSides:
-    task = dataclasses.replace(task, answer_end=bool(choice.answer_end))
+    task = dataclasses.replace(
+        task, answer_end=bool(choice.answer_end), answer_only=bool(choice.answer_only)
+    )
     inputs = {sentence_digest(example.input) for example in task.examples}
     if len(inputs) <= choice.held_out:
         return TaskSides(None, task)

@@ -83,7 +83,7 @@ class CompareStates(Controlled):
 
     heads: options.Heads = field(metadata=UNSIGNED)
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
-    tasks: TaskChoice = field(default_factory=TaskChoice)
+    tasks: Annotated[TaskChoice, Nested(without=("shots",))] = field(default_factory=TaskChoice)
     example: options.Example = None
     # Random masks of the same size, of each kind.
     draws: options.Draws = 5

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from headscope.find.repeated import Induction, induction
 from headscope.progress import Progress
 from headscope.results.head_scores import ScoresResult
-from headscope.settings import GIVEN, Nested, Settings
+from headscope.settings import GIVEN, Nested, Option, Settings
 from headscope.shown.blocks import Column, Section, Shown, method_section
 from headscope.shown.words import count
 from headscope.studies.documents import DocumentsChoice, read_languages
@@ -40,9 +40,19 @@ class FindInduction(Settings):
 
     model: ModelChoice = field(default_factory=ModelChoice)
     measure: Induction = field(default_factory=Induction)
-    documents: Annotated[DocumentsChoice | None, Nested(make=_documents)] = field(
-        default=None, metadata=GIVEN
-    )
+    documents: Annotated[
+        DocumentsChoice | None,
+        Nested(
+            changed={
+                "limit": Option(
+                    "Read the first so many documents of each language, and insist on them; "
+                    f"without it {TEXTS}.",
+                    min=1,
+                )
+            },
+            make=_documents,
+        ),
+    ] = field(default=None, metadata=GIVEN)
 
 
 def find_induction(

@@ -32,7 +32,7 @@ from headscope.results.head_scores import LayerScores
 from headscope.results.translation import TranslationResult, TranslationScores, best_sentences
 from headscope.runs import Run
 from headscope.runs.reading import read_object
-from headscope.settings import UNSIGNED, Nested, Settings
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import (
     Cell,
     Column,
@@ -91,7 +91,13 @@ class FindTranslation(Settings):
     pairs: PairsChoice = field(default_factory=PairsChoice)
     score: TranslationScore = field(default_factory=TranslationScore)
     threshold: options.Threshold = 0.1
-    rank: options.Rank = "above-chance"
+    rank: Annotated[
+        options.RankName,
+        Option(
+            "What heads are listed by: the score minus chance, or the score (as in the paper). "
+            "Scores without chance are listed by score."
+        ),
+    ] = "above-chance"
     inactive: options.Inactive = 0.0
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)

@@ -281,7 +281,7 @@ def asked(
 
     With --steer: scale the --heads of a language where the model answers in the wrong one, compared
     with random heads; a --gate then applies in every condition, and --k is 1% by default for a run
-    of find lahis. Without prompts the pocket model is given its own translations.
+    of find lahis. Without prompts --steer gives the pocket model its own translations.
     """
     gate, data = adapt.gate, steering.get("data", ())
     if not steering["languages"]:

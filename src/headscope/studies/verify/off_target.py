@@ -87,7 +87,8 @@ class VerifyOffTarget(Controlled):
     """Count outputs in another language than asked for, without heads of that language.
 
     Removed are its specific heads, as many most important ones, and as many random ones. 100
-    prompts of each direction or language are read unless --limit says otherwise.
+    prompts of each direction or language are read unless --limit says otherwise, of the bundled
+    model's own sentences 200 in all, at least 5 of each direction.
     """
 
     # A run of LAHIS, or heads that `resolve_heads` reads. They count in the signature, as the

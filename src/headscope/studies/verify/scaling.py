@@ -219,7 +219,7 @@ def _parts(
     )
     pairs = next(iter(read_directions(choice, config.model.model, "test").values()))
     made = translation_task(pairs, task.instruction, task.bare, task.name, task.chat)
-    made = replace(made, answer_end=task.answer_end)
+    made = replace(made, answer_end=task.answer_end, answer_only=task.answer_only)
     new = apart(made, [task] if sides.train is None else [task, sides.train])
     if not new:
         check_apart(task, made)

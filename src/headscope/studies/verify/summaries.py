@@ -108,7 +108,9 @@ class VerifySummaries(Controlled):
             },
         ),
     ] = field(default_factory=DocumentsChoice)
-    summary_column: Annotated[str, Option("Likewise.", metavar="COLUMN")] = "summary"
+    summary_column: Annotated[str, Option("By name, or by number from 0.", metavar="COLUMN")] = (
+        "summary"
+    )
     template: Annotated[
         TemplateField[Template | None],
         Option(
