@@ -88,7 +88,9 @@ Threshold = Annotated[float, Option("Score above which a head aligns tokens.", m
 Inactive = Annotated[float, Option("Score up to which a head is inactive.", min=0.0, max=1.0)]
 
 # The language model that annotates word links or judges translations
-LlmModel = Annotated[str | None, Option("Language model for --aligner llm.", metavar="NAME")]
+LlmModel = Annotated[
+    str | None, Option("Language model for --aligner llm or --judge llm.", metavar="NAME")
+]
 BaseUrl = Annotated[
     str | None,
     Option(

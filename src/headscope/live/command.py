@@ -57,7 +57,7 @@ class Explore(Settings):
         DEFAULT_TEMPLATE, Template
     )
     chat: options.Chat = None
-    seed: Annotated[int, Option("Seed of the bundled model's sentences and of --shots.", min=0)] = 0
+    seed: options.Seed = 0
     host: Annotated[str, Option("Address to listen at; others than this reach the network.")] = (
         "127.0.0.1"
     )

@@ -62,13 +62,7 @@ UNANSWERED = "What was run does not answer the paper's question."
 NOTHING = "Nothing that answers the question was run."
 
 
-def _llm(
-    llm_model: Annotated[
-        str | None,
-        Option("Language model that sorts failed translations, and links words.", metavar="NAME"),
-    ] = None,
-    base_url: options.BaseUrl = None,
-) -> ChatModel | None:
+def _llm(llm_model: options.LlmModel = None, base_url: options.BaseUrl = None) -> ChatModel | None:
     """The language model that sorts failures besides the rules, and links words."""
     if llm_model is None:
         return None

@@ -9,7 +9,7 @@ from typing import Annotated
 from headscope.errors import InputError
 from headscope.runs import Result, Signature
 from headscope.settings import Option, Settings
-from headscope.studies.models import DtypeName
+from headscope.studies.models import DTYPE, DtypeName
 from headscope.studies.study import Study
 
 
@@ -24,9 +24,7 @@ class Cache(Settings):
     gguf: Annotated[
         str | None, Option("The file to convert and keep.", argument=True, metavar="MODEL.gguf")
     ] = None
-    dtype: Annotated[
-        DtypeName, Option("Of the weights that are kept; auto: float32, as on CPU.")
-    ] = "auto"
+    dtype: Annotated[DtypeName, DTYPE] = "auto"
     clear: Annotated[bool, Option("Delete all that is kept, before a model is converted.")] = False
 
 

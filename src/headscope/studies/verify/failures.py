@@ -57,9 +57,7 @@ def _judge(
     judge: Annotated[
         Literal["llm"] | None, Option("llm: a language model sorts them too, beside the rules.")
     ] = None,
-    llm_model: Annotated[
-        str | None, Option("Language model for --judge llm.", metavar="NAME")
-    ] = None,
+    llm_model: options.LlmModel = None,
     base_url: options.BaseUrl = None,
     cache: options.Cache = None,
 ) -> ChatModel | None:
