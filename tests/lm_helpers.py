@@ -124,6 +124,20 @@ def saved(folder: Path, name: str = "llama", **options: Any) -> Path:
     return folder
 
 
+def adapted(*names: str, seed: int = 0) -> Any:
+    """A tiny model of PEFT with LoRA adapters of these names, none of which begins at zero."""
+    from peft import LoraConfig, get_peft_model
+
+    settings: dict[str, Any] = {"r": 2, "lora_alpha": 8, "init_lora_weights": False}
+    settings["target_modules"] = ["q_proj", "v_proj", "o_proj"]
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = get_peft_model(build("llama"), LoraConfig(**settings), names[0])
+        for name in names[1:]:
+            model.add_adapter(name, LoraConfig(**settings))
+    return model.eval()
+
+
 #: Models that compute a text otherwise where its batch holds more than 24 columns.
 CHANGING = ("longrope", "dynamic", "temperature")
 

@@ -251,7 +251,7 @@ def test_what_cannot_be_exported_is_one_sentence_and_leaves_nothing(
         (("--heads", "9.9"), "there is no head 9.9"),
         (("--heads", "0.1", "--max-shard-size", "big"), "is not a size of a file"),
         (("--heads", "0.1", "--dequantise"), "--dequantise is for writing quantised weights"),
-        (("--heads", "0.1", "--model", binary), "pytorch_model.bin: is pickled"),
+        (("--heads", "0.1", "--model", binary), "pickled weights (pytorch_model.bin)"),
     ):
         own = () if "--model" in arguments else ("--model", model)
         said = command("use", "export", *own, *arguments, *out)

@@ -23,6 +23,7 @@ import process_helpers
 from conftest import Said
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, HeadSet, Origin
+from headscope.lm.checkpoints import weight_files
 from headscope.lm.model import LanguageModel
 from headscope.studies.models import ModelChoice
 from headscope.studies.use.export import UseExport, use_export
@@ -31,7 +32,6 @@ from headscope.use.exporting import checkpoint, fold_checkpoint, proof
 from headscope.use.exporting.card import Export, export_card, read_base
 from headscope.use.exporting.proof import ProofReference, compare, room_for
 from headscope.use.exporting.tensors import (
-    checkpoint_files,
     dequantised_tensors,
     stored_tensors,
     write_tensors,
@@ -52,14 +52,14 @@ def removed(model: LanguageModel) -> Gate:
 
 def test_pickled_weights_are_refused_with_the_fix(tmp_path: Path) -> None:
     (tmp_path / "pytorch_model.bin").write_bytes(b"anything")
-    with pytest.raises(InputError, match=r"pytorch_model.bin: is pickled.*save_pretrained"):
-        checkpoint_files(tmp_path)
+    with pytest.raises(InputError, match=r"pickled weights \(pytorch_model.bin\).*save_pretrained"):
+        weight_files(tmp_path)
     (tmp_path / "pytorch_model.bin").unlink()
     with pytest.raises(InputError, match="holds no weights"):
-        checkpoint_files(tmp_path)
+        weight_files(tmp_path)
     save_file({"a": torch.zeros(1)}, tmp_path / "model-00001-of-00002.safetensors")
     with pytest.raises(InputError, match=r"neither model\.safetensors nor"):
-        checkpoint_files(tmp_path)
+        weight_files(tmp_path)
 
 
 def test_files_and_index_must_agree(sharded: Path) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from headscope.errors import InputError, first_line, nearest, telling
+from headscope.errors import InputError, MissingExtra, first_line, nearest, telling
 from headscope.hub import download
 from headscope.lm.gguf import (
     check_layers,
@@ -34,10 +35,17 @@ _ADVICE = "use a decoder language model such as Llama, Qwen or GPT-2"
 _CONVERT = (
     "convert them once with AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
 )
+_AGAIN = "copy or download it again"
+#: Weights in one file, and the index that names the files of several.
+SINGLE = "model.safetensors"
+INDEX = f"{SINGLE}.index.json"
+#: An adapter: its configuration and its weights.
+ADAPTER = ("adapter_config.json", "adapter_model.safetensors")
+#: The entry of config.json that names another file of weights, or another index.
+_NAMED = "transformers_weights"
 # What a decoder needs: its configuration, its weights and its tokenizer, top level only.
-_PATTERNS = ("*.json", "model*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken")
-
-_OF_TOKENIZERS = tuple(pattern for pattern in _PATTERNS if "safetensors" not in pattern)
+_OF_TOKENIZERS = ("*.json", "*.model", "*.txt", "*.jinja", "*.tiktoken")
+_PATTERNS = (*_OF_TOKENIZERS, "model*.safetensors", ADAPTER[1])
 
 
 def resolve(
@@ -89,7 +97,18 @@ def resolve(
         if not (hint := nearest(name, ["pocket"], 0.7)):
             raise
         raise InputError(f"{hint}{error}") from error
+    if patterns is _PATTERNS and (further := _other_names(folder)):
+        download(name, folder.name, "model", further)
     return folder, folder.name
+
+
+def _other_names(folder: Path) -> list[str]:
+    """Weight files that are named otherwise than is usual and are not in a Hub model's folder."""
+    opened = opened_first(folder)
+    if opened is None or not opened.is_file():
+        return [] if opened is None else [opened.name]
+    files = set(weight_map(opened).values()) if opened.suffix == ".json" else set[str]()
+    return sorted(file for file in files if not (folder / file).is_file())
 
 
 def read_config(place: Path, name: str) -> Any:
@@ -108,7 +127,7 @@ def _read_config(folder: Path, name: str) -> Any:
     file = folder / "config.json"
     if not file.is_file():
         if any(folder.glob("*.gguf")):
-            check_weights(folder, name)
+            weight_files(folder, name)
         if (folder / "adapter_config.json").is_file():
             raise InputError(
                 f"{name} holds an adapter, not a model (no config.json); merge it into its base "
@@ -186,22 +205,115 @@ def _check_decoder(config: Any, name: str) -> None:
         )
 
 
-def check_weights(folder: Path, name: str) -> None:
-    if is_gguf(folder) or any(folder.glob("model*.safetensors")):
-        return
-    pickled = sorted(folder.glob("*.bin")) + sorted(folder.glob("*.pt*"))
+def weight_files(place: Path, name: str | None = None) -> list[Path]:
+    """The weight files that `transformers` reads of a folder, in the order in which it does; of a
+    GGUF file that file. Whatever else lies there is not read, but for an adapter (`adapter_of`).
+
+    `name` is what messages call the folder. InputError if there are none, only pickled ones, or
+    others than the index names.
+    """
+    if place.is_file():
+        return [place]
+    called, opened = name or place, opened_first(place)
+    if opened is not None:
+        if not opened.is_file():
+            raise InputError(f"{opened}: is missing, but config.json names it; {_AGAIN}")
+        several = sorted(set(weight_map(opened).values())) if opened.suffix == ".json" else []
+        files = [place / file for file in several] or [opened]
+        for file in files:
+            if file.suffix != ".safetensors":
+                raise InputError(
+                    f"{called} names the weights {file.name}, which is no safetensors file, and "
+                    f"others can run code; {_CONVERT}."
+                )
+            if not file.is_file():
+                raise InputError(f"{file}: is missing, but {opened.name} names it; {_AGAIN}")
+        return files
+    shards = sorted(set(place.glob("*.safetensors")) - {place / ADAPTER[1]})
+    if shards:
+        raise InputError(
+            f"{called} holds {shards[0].name} but neither {SINGLE} nor {INDEX}, so it is not "
+            "known which files make the model; save it with save_pretrained."
+        )
+    pickled = sorted([*place.glob("*.bin"), *place.glob("*.pt*")])
     if pickled:
         raise InputError(
-            f"{name} holds only pickled weights ({pickled[0].name}), which headscope does not "
+            f"{called} holds only pickled weights ({pickled[0].name}), which headscope does not "
             f"read because they can run code; {_CONVERT}."
         )
-    files = sorted(path.name for path in folder.glob("*.gguf"))
-    if files:
-        raise InputError(f"{name} holds GGUF files; name one of them: {name}/{files[0]}.")
+    converted = sorted(file.name for file in place.glob("*.gguf"))
+    if converted:
+        raise InputError(f"{called} holds GGUF files; name one of them: {called}/{converted[0]}.")
     raise InputError(
-        f"{name} holds no weights (model.safetensors or its shards); save the model there, or if "
+        f"{called} holds no weights ({SINGLE} or its shards); save the model there, or if "
         f"the Hub has only pickled weights, {_CONVERT}."
     )
+
+
+def opened_first(folder: Path) -> Path | None:
+    """The file of weights, or the index of several, that `transformers` opens in a folder; None
+    where there is neither."""
+    try:
+        named = json.loads((folder / "config.json").read_bytes()).get(_NAMED)
+    except (OSError, ValueError, AttributeError, RecursionError):
+        named = None  # who reads the configuration says what is wrong with it
+    if named is not None:
+        if not isinstance(named, str) or Path(named).name != named:
+            raise InputError(
+                f"{folder / 'config.json'}: its {_NAMED} is {named!r:.60}; it names a file there"
+            )
+        return folder / named
+    return next((file for name in (SINGLE, INDEX) if (file := folder / name).is_file()), None)
+
+
+def weight_map(index: Path) -> dict[str, str]:
+    """The file of every tensor, as the index of a checkpoint in several files has it."""
+    try:
+        names = json.loads(index.read_bytes())["weight_map"]
+    except OSError as error:
+        raise InputError(f"{index}: cannot be read ({error.strerror}); {_AGAIN}") from error
+    except (ValueError, KeyError, TypeError, RecursionError):
+        names = None
+    if not isinstance(names, dict) or not names:
+        raise InputError(f"{index}: has no weight_map, which says where tensors lie; {_AGAIN}")
+    for name in names.values():
+        if not isinstance(name, str) or Path(name).name != name:
+            raise InputError(f"{index}: names the file {name!r:.60} outside its folder; {_AGAIN}")
+    return names
+
+
+def adapter_of(place: Path) -> str | None:
+    """The adapter that lies beside a folder's weights, in words (see `adapter_words`), which
+    `transformers` applies to them when it loads the folder; None where there is none.
+
+    InputError if it cannot be read, `MissingExtra` without PEFT, where `transformers` leaves it out
+    without a word.
+    """
+    file, weights = (place / name for name in ADAPTER)
+    if place.is_file() or not file.is_file():
+        return None
+    try:
+        settings = json.loads(file.read_bytes())
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{file}: cannot be read ({first_line(error)}); {_AGAIN}") from error
+    if not isinstance(settings, dict) or not isinstance(settings.get("peft_type"), str):
+        raise InputError(f"{file}: names no peft_type, so the kind of adapter is unknown; {_AGAIN}")
+    if not weights.is_file():
+        raise InputError(
+            f"{weights}: is missing, but {file.name} lies beside the model's weights; put the "
+            "adapter's weights there (not pickled ones), or move its configuration elsewhere"
+        )
+    if importlib.util.find_spec("peft") is None:
+        raise MissingExtra.needed(f"applying the adapter in {place}", "peft", "adapters")
+    return adapter_words(settings)
+
+
+def adapter_words(settings: Mapping[str, Any]) -> str:
+    """What the settings of an adapter call it, such as ``LORA (rank 4, alpha 48)``."""
+    kind = str(getattr(settings["peft_type"], "value", settings["peft_type"]))
+    numbers = {"rank": settings.get("r"), "alpha": settings.get("lora_alpha")}
+    told = ", ".join(f"{name} {value}" for name, value in numbers.items() if value is not None)
+    return f"{kind} ({told})" if told else kind
 
 
 def read_tokenizer(place: Path, name: str) -> Any:
@@ -234,12 +346,13 @@ def tokenizer_of(place: Path, name: str, given: str | os.PathLike[str] | None) -
 
 
 def digest_of_files(place: Path) -> str:
-    """SHA-256 (hexadecimal) of a folder's weight files: names and contents, by name; of a GGUF
-    file its content's."""
+    """SHA-256 (hexadecimal) of all files that a model's numbers are read from: names and contents,
+    by name, of the weights and of an adapter beside them; of a GGUF file its content's."""
     if place.is_file():
         return _digest_of_file(place)
     digest = hashlib.sha256()
-    for path in sorted(place.glob("model*.safetensors")):
+    beside = [place / name for name in ADAPTER] if adapter_of(place) else []
+    for path in sorted([*weight_files(place), *beside]):
         digest.update(f"{path.name} {_digest_of_file(path)}\n".encode())
     return digest.hexdigest()
 
@@ -256,7 +369,7 @@ def _digest_of_file(path: Path) -> str:
 def sizes_of_tensors(folder: Path) -> dict[str, int]:
     """The bytes of all tensors in a folder's weight files, by name."""
     sizes = {}
-    for path in folder.glob("model*.safetensors"):
+    for path in weight_files(folder):
         with path.open("rb") as file:
             try:
                 length = int.from_bytes(file.read(8), "little")

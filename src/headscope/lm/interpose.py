@@ -118,6 +118,11 @@ def _leave(table: Any) -> None:
         table.get_interface = own
 
 
+def stands_at(module: nn.Module) -> bool:
+    """Whether somebody watches the calls of a module, or changes its queries."""
+    return module in _watchers or module in _changes
+
+
 @contextlib.contextmanager
 def observing(modules: Sequence[nn.Module], watcher: Watcher) -> Iterator[None]:
     """Tell ``watcher`` of every call of an attention kernel by one of ``modules``.

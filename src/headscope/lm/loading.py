@@ -13,7 +13,9 @@ import dataclasses
 import importlib.util
 import os
 import shutil
+import statistics
 import tempfile
+import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
@@ -22,15 +24,17 @@ from typing import Any, Literal, overload
 
 import torch
 
-from headscope.errors import InputError, MissingExtra, first_line, out_of_memory
+from headscope.errors import Caution, InputError, MissingExtra, first_line, out_of_memory
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.checkpoints import (
-    check_weights,
+    ADAPTER,
+    adapter_of,
     read_config,
     read_generation_config,
     resolve,
     sizes_of_tensors,
     tokenizer_of,
+    weight_files,
 )
 from headscope.lm.gguf import (
     GgufFile,
@@ -45,7 +49,7 @@ from headscope.lm.hooks import kernel_name
 from headscope.lm.model import LanguageModel
 from headscope.lm.proofs import Check, conversion, proven
 from headscope.lm.shards import begin
-from headscope.lm.weights import computes_on_cpu, keep_gradients, quantisation
+from headscope.lm.weights import computes_on_cpu, is_plain, keep_gradients, quantisation
 from headscope.progress import by_size
 
 _DTYPES = {
@@ -54,6 +58,8 @@ _DTYPES = {
     "float16": torch.float16,
 }
 
+#: How far from 1 the factor of an adapter's change in the weights may lie where they hold it.
+MERGED = 0.2
 #: What the bar of weights that are read is called.
 LOADING = "Loading weights"
 
@@ -177,7 +183,8 @@ def load(
     if check not in (False, "never") and not _shows_its_attention(lm):
         # Falcon, for one, hides its attention under sdpa and cannot be switched once it is built.
         lm = prepare("eager")
-    return lm
+    # What commands load is out of their user's reach.
+    return lm if _KNOWN.get() else dataclasses.replace(lm, loaded_as=lm.identity)
 
 
 def _tokenizer_by_name(name: str) -> Any:
@@ -237,7 +244,14 @@ def way_of(
     folder, commit = resolve(name, revision)
     config = read_config(folder, name)
     generation = read_generation_config(folder, name)
-    check_weights(folder, name)
+    weight_files(folder, name)
+    if adapter := adapter_of(folder):
+        warnings.warn(
+            Caution(
+                f"{name} has an adapter beside its weights, {adapter}, which is applied to them"
+            ),
+            stacklevel=3,
+        )
     target = place_of(device, device_map)
     carried = getattr(config, "quantization_config", None)
     if tp_plan is not None:
@@ -357,6 +371,8 @@ def _model(
             else:
                 sizes = sizes_of_tensors(folder)
                 model, report = _from_pretrained(folder, config, settings, sizes)
+                if adapter_of(folder):
+                    _add_adapter(model, folder, name)
         except InputError:
             raise
         except SafetensorError as error:
@@ -455,7 +471,7 @@ def _from_pretrained(
     """`sizes` are the bytes of the stored tensors by name, which the bar counts."""
     from unittest import mock
 
-    from transformers import core_model_loading
+    from transformers import core_model_loading, modeling_utils
 
     def size(part: tuple[str, Any]) -> int:
         _, made = part
@@ -465,7 +481,14 @@ def _from_pretrained(
     def bar(parts: Collection[tuple[str, Any]], **_: Any) -> Iterator[tuple[str, Any]]:
         return by_size(LOADING, parts, size)
 
-    with mock.patch.object(core_model_loading, "tqdm", bar):
+    def weights_alone(place: Any, *_: Any, **more: Any) -> tuple[None, Any, dict[str, Any]]:
+        # What an adapter lacks would take the place of what the weights lack in the report.
+        return None, place, {}
+
+    with (
+        mock.patch.object(core_model_loading, "tqdm", bar),
+        mock.patch.object(modeling_utils, "maybe_load_adapters", weights_alone),
+    ):
         loaded: tuple[Any, dict[str, Any]] = loader_of(config).from_pretrained(
             folder,
             config=config,
@@ -475,6 +498,47 @@ def _from_pretrained(
             **settings,
         )
     return loaded
+
+
+def _add_adapter(model: Any, folder: Path, name: str) -> None:
+    """Apply the adapter beside a folder's weights, as `transformers` does.
+
+    InputError if it is not of this model, or if the weights have it in them already.
+    """
+    info = model.load_adapter(str(folder), use_safetensors=True)
+    if lost := sorted([*info.missing_keys, *info.unexpected_keys, *info.mismatched_keys]):
+        raise InputError(
+            f"{name}: the adapter beside its weights is not of this model ({lost[0]}); move "
+            f"{' and '.join(ADAPTER)} elsewhere, or take the model that they were made for."
+        )
+    shares = _shares_of_adapter(model)
+    if len(shares) > 1 and abs(statistics.median(shares) - 1) < MERGED:
+        raise InputError(
+            f"{name}: its weights have the adapter beside them merged into them already (they hold "
+            f"{statistics.median(shares):.2f} times its change), and it would be applied twice; "
+            f"move {' and '.join(ADAPTER)} elsewhere."
+        )
+
+
+def _shares_of_adapter(model: Any) -> list[float]:
+    """How often the weights hold the change that LoRA makes, of every linear map that it changes:
+    the least-squares factor of s·BA in W. Weights that do not know the adapter hold it about 0
+    times, since two matrices of many numbers are nearly orthogonal; merged ones once more.
+    """
+    shares = []
+    for module in model.modules():
+        down, up = getattr(module, "lora_A", None), getattr(module, "lora_B", None)
+        if down is None or up is None or "default" not in down:
+            continue
+        a, b, base = down["default"].weight, up["default"].weight, module.get_base_layer()
+        if a.dim() != 2 or not is_plain(base) or base.weight.is_meta:
+            continue
+        weight = base.weight.T if getattr(module, "fan_in_fan_out", False) else base.weight
+        a, b, weight = a.float(), b.float(), weight.float()
+        change = module.scaling["default"] * float(((b.T @ b) * (a @ a.T)).sum())
+        if change:
+            shares.append(float(((b.T @ weight) * a).sum()) / change)
+    return shares
 
 
 def _not_loaded(

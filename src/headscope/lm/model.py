@@ -6,6 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import functools
+import hashlib
 import itertools
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,12 +34,13 @@ from headscope.lm.batching import (
     longest_shared,
     separated,
 )
-from headscope.lm.checkpoints import digest_of_files, digest_of_state
+from headscope.lm.checkpoints import adapter_of, digest_of_files, digest_of_state
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig, Generation, Observer, StopTable
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.gguf import is_gguf, open_gguf
 from headscope.lm.hooks import inner_model, text_config
+from headscope.lm.identity import identity
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.queries import query_gated
 from headscope.lm.replacement import Replacement
@@ -72,6 +74,8 @@ class LanguageModel:
         proved: when the self-check was passed (UTC), which may be before; None without one.
         system: the system message of prompts that go through the chat template; "" for none, None
             for what the template has; see `with_system`.
+        loaded_as: `identity` when its files were read, for a model that its user can change; None
+            otherwise.
     """
 
     model: Any
@@ -84,6 +88,7 @@ class LanguageModel:
     noise: Noise | None = None
     proved: str | None = None
     system: str | None = None
+    loaded_as: str | None = None
 
     @classmethod
     def wrap(
@@ -294,16 +299,40 @@ class LanguageModel:
         special = sorted(tokens.special_tokens(self.tokenizer).items())
         return tuple(name for index, name in special if not 0 <= index < self.vocabulary)
 
-    @functools.cached_property
+    @property
     def digest(self) -> str:
-        """SHA-256 (hexadecimal) of the weights, computed once when first asked for.
+        """SHA-256 (hexadecimal) of the weights and of what the model does with them now.
 
-        Of the weight files where they are known (names and contents, by name), else of the state
-        dict (names, dtypes, shapes and bytes, by name).
+        Of the files that `transformers` reads them from (names and contents, by name), as long as
+        the model is as `headscope.load` left it; else of its state dict (names, dtypes, shapes and
+        bytes, by name) and its `identity`. Raises `InputError` as `identity` does.
         """
-        if self.folder is not None:
-            return digest_of_files(self.folder)
-        return digest_of_state(self.model)
+        of_files = self.folder is not None and self.loaded_as is None
+        now = "" if of_files else self.identity
+        if now not in self._digests:
+            if self.folder is not None and now == (self.loaded_as or ""):
+                self._digests[now] = digest_of_files(self.folder)
+            else:
+                own = digest_of_state(self.model)
+                self._digests[now] = hashlib.sha256(f"{own} {now}".encode()).hexdigest()
+        return self._digests[now]
+
+    @property
+    def identity(self) -> str:
+        """What a pass depends on now, weights included; see `headscope.lm.identity`."""
+        self.forget_lengths()
+        return identity(self.model)
+
+    @functools.cached_property
+    def _digests(self) -> dict[str, str]:
+        """Digests that are known, by `identity`."""
+        return {}
+
+    @property
+    def adapter(self) -> str | None:
+        """The adapter that is applied to the weights of its folder, such as ``LORA (rank 4, alpha
+        8)``; None: none."""
+        return None if self.folder is None else adapter_of(self.folder)
 
     @functools.cached_property
     def stop_table(self) -> StopTable:

@@ -14,7 +14,10 @@ from headscope.runs import Record, Result, decode, entry
 
 @dataclass(frozen=True)
 class ModelFacts(Record):
-    """The model that a result is about; runs of old versions may lack some."""
+    """The model that a result is about; runs of old versions may lack some.
+
+    `adapter`: what lies beside its weights and is applied to them, such as ``LORA (rank 4)``.
+    """
 
     name: str | None = entry(absent=True)
     revision: str | None = None
@@ -24,6 +27,17 @@ class ModelFacts(Record):
     device: str | None = entry(absent=True)
     heads: int | None = entry(absent=True)
     geometry: Mapping[str, Any] | None = entry(absent=True)
+    adapter: str | None = entry(absent=True)
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What has to be known of the model beside its name."""
+        if self.adapter is None:
+            return ()
+        return (
+            f"{self.name} has an adapter beside its weights, {self.adapter}, which is applied, as "
+            "transformers does: numbers are of both together.",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,7 +17,7 @@ from headscope import options
 from headscope.errors import InputError, MissingExtra, ModelError, need
 from headscope.executors import Execution
 from headscope.progress import Progress, Steps
-from headscope.results.common import ModelFacts, ModelResult
+from headscope.results.common import ComparedResult, ModelFacts, ModelResult
 from headscope.runs.codec import Result, decode
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 
@@ -254,8 +254,14 @@ def model_inputs(lm: LanguageModel) -> dict[str, str]:
     """Content hashes of the model, for a run's signature.
 
     The weights are not the whole model: the same ones read other tokens, or attend otherwise,
-    under another tokenizer or configuration.
+    under another tokenizer or configuration. Raises `InputError` where a model in memory is in no
+    state that a signature could say: with an open gate, with other modules than when its heads were
+    found, under autocast.
     """
+    from headscope.lm.identity import check_as_probed
+
+    if getattr(lm, "loaded", True):
+        check_as_probed(lm)
     return {
         "model": lm.digest,
         "model configuration": _digest([_settled(lm.shell.config.to_dict()), lm.eos_token_ids]),
@@ -392,8 +398,10 @@ def _as_loaded(lm: LanguageModel) -> dict[str, Any]:
     composed = type(getattr(backend, "normalizer", None)).__name__ == "NFC"
     from_gguf = lm.folder is not None and lm.folder.is_file()
     apart = {"characters": "composed (NFC), unlike in llama.cpp"} if composed and from_gguf else {}
+    adapter = {} if lm.adapter is None else {"adapter": lm.adapter}
     return {
         "revision": lm.revision,
+        **adapter,
         "dtype": dtype_name(lm),
         "quantised": lm.quantised,
         "dequantised": lm.dequantised,
@@ -425,6 +433,7 @@ def run_with_model(
     content hashes of what else is read; `known` adds to the provenance. `config` are the settings
     of a study whose units workers may compute, who are given them again.
     """
+    from headscope.lm.identity import identity
     from headscope.runs import carry_out
     from headscope.studies.workers import divided
 
@@ -433,15 +442,25 @@ def run_with_model(
 
     def with_model(run: Run) -> Any:
         computed: Any = compute(run)
+        if before is not None and identity(lm.model, functions=False) != before:
+            raise InputError(
+                f"{lm.name} was changed while {run.path} was computed, so its numbers are of two "
+                "models; delete that folder and leave the model alone until the command ends"
+            )
         if isinstance(computed, ModelResult):
             facts = computed.model or decode(ModelFacts, about_model(lm) | prompts)
-            return dataclasses.replace(computed, model=facts)
+            computed = dataclasses.replace(computed, model=facts)
+            if isinstance(computed, ComparedResult):
+                cautions = (*facts.cautions, *computed.cautions)
+                computed = dataclasses.replace(computed, cautions=cautions)
         return computed
 
     signed = {"computed_in": dtype_name(lm), **settings}
     templated = template_inputs(lm) if chat or through_template(signed) else {}
     prompts = about_prompts(lm) if templated else {}
     inputs = {**model_inputs(lm), **templated, **data}
+    loaded = getattr(lm, "loaded", True)  # a model that this command loads is out of reach
+    before = identity(lm.model, functions=False) if loaded else None
     return carry_out(
         command,
         out,

@@ -154,16 +154,20 @@ def use_export(
         InputError: if the gate does not fit the model or cannot be folded into it, the checkpoint
             cannot be read, or the export's logits are not those of the gated model.
     """
-    from headscope.lm.checkpoints import read_config, resolve, tokenizer_of
+    from headscope.lm.checkpoints import read_config, resolve, tokenizer_of, weight_files
     from headscope.lm.gguf import is_gguf
     from headscope.lm.hollow import hollow_model, without_products
     from headscope.lm.loading import place_of
     from headscope.use.exporting.card import read_base
-    from headscope.use.exporting.checkpoint import bytes_of, check_plain, quantised_by
+    from headscope.use.exporting.checkpoint import (
+        bytes_of,
+        check_plain,
+        check_without_adapter,
+        quantised_by,
+    )
     from headscope.use.exporting.lora import check_lora
     from headscope.use.exporting.proof import need_peft
     from headscope.use.exporting.pruning import plan_pruning
-    from headscope.use.exporting.tensors import checkpoint_files
 
     began = time.monotonic()
     config = dataclasses.replace(config, gate=removing(config.gate))
@@ -174,7 +178,8 @@ def use_export(
     name = config.model.model
     folder, commit = resolve(name, config.model.revision)
     settings = read_config(folder, name)
-    checkpoint_files(folder)
+    weight_files(folder, name)
+    check_without_adapter(folder)
     if is_gguf(folder):
         config = _of_gguf(config)
     quantised = quantised_by(folder)

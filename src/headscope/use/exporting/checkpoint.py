@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from headscope.errors import InputError
 from headscope.heads import Gate, check_geometry
 from headscope.heads.store import write_bytes
+from headscope.lm.checkpoints import ADAPTER, INDEX, SINGLE, adapter_of, weight_files
 from headscope.results.export import ExportedFiles
 from headscope.use.exporting.scaling import (
     channel_factors,
@@ -31,11 +32,8 @@ from headscope.use.exporting.scaling import (
     scalings,
 )
 from headscope.use.exporting.tensors import (
-    INDEX,
-    SINGLE,
     Sliced,
     Stored,
-    checkpoint_files,
     reads_rows,
     stored_tensors,
     write_tensors,
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
 
 
 PLAN = "unfinished.json"
-CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+CONFIG, WEIGHTS = ADAPTER
 #: Files about the terms of a model.
 LEGAL = ("LICENSE*", "LICENCE*", "NOTICE*", "USE_POLICY*")
 # What belongs to a model beside its weights. Weights in other forms and code stay behind.
@@ -114,6 +112,7 @@ def fold_checkpoint(
         raise InputError(f"the model {lm.name} was not loaded from a folder; load its checkpoint")
     limit = bytes_of(max_shard_size)
     check_free(out)
+    check_without_adapter(folder)
     if weights is None:
         check_plain(folder)
     tensors = stored_tensors(folder) if weights is None else list(weights)
@@ -224,7 +223,7 @@ def _plan_digest(
     """What an unfinished export is of: sizes, times and numbers of the source's files, gate,
     `others`."""
     digest = hashlib.sha256()
-    for file in checkpoint_files(folder):
+    for file in weight_files(folder):
         status = file.stat()
         state = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
         digest.update(f"{file.resolve()} {state}\n".encode())
@@ -277,6 +276,16 @@ def quantised_by(folder: Path) -> str | None:
     if settings is None:
         return None
     return str(settings.get("quant_method") if isinstance(settings, dict) else settings)
+
+
+def check_without_adapter(folder: Path) -> None:
+    """InputError for a folder with an adapter beside the weights, which an export would lose."""
+    if adapter := adapter_of(folder):
+        raise InputError(
+            f"{folder}: has an adapter beside its weights, {adapter}; move {CONFIG} and {WEIGHTS} "
+            "into a folder of their own, merge them with PeftModel.from_pretrained(model, "
+            "ADAPTER).merge_and_unload().save_pretrained(NEW_FOLDER), and export that"
+        )
 
 
 def check_plain(folder: Path) -> None:

@@ -20,13 +20,12 @@ import torch
 
 from headscope.errors import InputError
 from headscope.heads.store import writing
+from headscope.lm.checkpoints import opened_first, weight_files, weight_map
 from headscope.lm.weights import dequantised_weight
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
-SINGLE = "model.safetensors"
-INDEX = f"{SINGLE}.index.json"
 _BLOCK = 16 << 20
 _AGAIN = "copy or download it again"
 #: Dtypes by the names that the format uses; those of floating point can be multiplied by a gate.
@@ -79,45 +78,12 @@ class Stored:
                 yield block
 
 
-def checkpoint_files(folder: Path) -> list[Path]:
-    """The weight files of a checkpoint that `transformers` would load, in the order of names; of a
-    GGUF file that file.
-
-    InputError if there are none, only pickled ones, or others than the index names.
-    """
-    if folder.is_file():
-        return [folder]
-    if (folder / SINGLE).is_file():
-        return [folder / SINGLE]
-    index = folder / INDEX
-    if index.is_file():
-        files = [folder / name for name in sorted(set(_weight_map(index).values()))]
-        for file in files:
-            if not file.is_file():
-                raise InputError(f"{file}: is missing, but {INDEX} names it; {_AGAIN}")
-        return files
-    shards = sorted(folder.glob("*.safetensors"))
-    if shards:
-        raise InputError(
-            f"{folder}: holds {shards[0].name} but neither {SINGLE} nor {INDEX}, so it is not "
-            "known which files make the model; save it with save_pretrained"
-        )
-    pickled = sorted([*folder.glob("*.bin"), *folder.glob("*.pt*")])
-    if pickled:
-        raise InputError(
-            f"{pickled[0]}: is pickled, which can run code and is never read; convert it once with "
-            "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(NEW_FOLDER) and export "
-            "that"
-        )
-    raise InputError(f"{folder}: holds no weights ({SINGLE} or its shards); name a model's folder")
-
-
 def stored_tensors(folder: Path) -> list[Stored]:
     """All tensors of a checkpoint, file by file in the order in which they lie there.
 
     InputError if a file is damaged, a tensor lies in two files, or index and files disagree.
     """
-    files = checkpoint_files(folder)
+    files = weight_files(folder)
     stored: dict[str, Stored] = {}
     for file in files:
         for tensor in _header(file):
@@ -127,12 +93,12 @@ def stored_tensors(folder: Path) -> list[Stored]:
                     f"{stored[tensor.name].file.name} too; save the checkpoint again"
                 )
             stored[tensor.name] = tensor
-    if files[0].name != SINGLE:
-        for name, place in _weight_map(folder / INDEX).items():
+    index = opened_first(folder)
+    if index is not None and index.suffix == ".json":
+        for name, place in weight_map(index).items():
             if name not in stored or stored[name].file.name != place:
                 raise InputError(
-                    f"{folder / INDEX}: says that {place} holds the tensor {name}, but it does "
-                    f"not; {_AGAIN}"
+                    f"{index}: says that {place} holds the tensor {name}, but it does not; {_AGAIN}"
                 )
     return list(stored.values())
 
@@ -196,21 +162,6 @@ def _header(file: Path) -> list[Stored]:
                 Stored(name, file, str(entry["dtype"]), shape, 8 + length + begin, end - begin)
             )
     return sorted(tensors, key=lambda tensor: tensor.begin)
-
-
-def _weight_map(index: Path) -> dict[str, str]:
-    try:
-        names = json.loads(index.read_bytes())["weight_map"]
-    except OSError as error:
-        raise InputError(f"{index}: cannot be read ({error.strerror}); {_AGAIN}") from error
-    except (ValueError, KeyError, TypeError, RecursionError):
-        names = None
-    if not isinstance(names, dict) or not names:
-        raise InputError(f"{index}: has no weight_map, which says where tensors lie; {_AGAIN}")
-    for name in names.values():
-        if not isinstance(name, str) or Path(name).name != name:
-            raise InputError(f"{index}: names the file {name!r} outside its folder; {_AGAIN}")
-    return names
 
 
 def reads_rows(projection: torch.nn.Module) -> bool:
