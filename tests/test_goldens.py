@@ -55,19 +55,23 @@ def steady(value: Any, folder: str) -> Any:
     return value.replace(folder, "FOLDER") if isinstance(value, str) else value
 
 
-def differences(was: Any, now: Any, within: float, place: str = "") -> Iterator[str]:
+def differences(
+    was: Any, now: Any, within: float, place: str = "", of: float = 1.0
+) -> Iterator[str]:
     """Where two JSON values differ: keys, lengths and words at all, numbers by more than `within`,
-    of 1 or of themselves."""
+    of 1 or of themselves, and a change of the level that it is of, which rounds it."""
     if isinstance(was, dict) and isinstance(now, dict):
         for key in sorted(was.keys() ^ now.keys()):
             yield f"{place}.{key} is only {'here now' if key in now else 'in the golden'}"
         for key in was.keys() & now.keys():
-            yield from differences(was[key], now[key], within, f"{place}.{key}")
+            level = was.get("value") if key == "change" else None
+            level = of if level is None else max(1.0, abs(level))
+            yield from differences(was[key], now[key], within, f"{place}.{key}", level)
     elif isinstance(was, list) and isinstance(now, list) and len(was) == len(now):
         for at, (old, new) in enumerate(zip(was, now, strict=True)):
-            yield from differences(old, new, within, f"{place}[{at}]")
+            yield from differences(old, new, within, f"{place}[{at}]", of)
     elif isinstance(was, float) and isinstance(now, int | float) and not isinstance(now, bool):
-        if not math.isclose(was, now, rel_tol=within, abs_tol=within):
+        if not math.isclose(was, now, rel_tol=within, abs_tol=within * of):
             yield f"{place} was {was} and is {now}"
     elif was != now or type(was) is not type(now):
         yield f"{place} was {str(was)[:200]} and is {str(now)[:200]}"

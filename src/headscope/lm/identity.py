@@ -205,9 +205,9 @@ def _in_the_way(model: nn.Module) -> Iterator[tuple[str, str, Any]]:
         while hasattr(inner, "func"):
             inner = inner.func
         package = str(getattr(inner, "__module__", type(inner).__module__)).partition(".")[0]
-        if package == "headscope":
+        if package == "headscope" and not hasattr(inner, "leaves_numbers"):
             raise _open(name)
-        if function is not None and package not in MAKERS:
+        if function is not None and package not in (*MAKERS, "headscope"):
             # Of a function of an installed package the digest has the version alone.
             cells = [_content(cell) for cell in getattr(inner, "__closure__", None) or ()]
             yield name, kind, [function, cells]

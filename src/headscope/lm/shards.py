@@ -18,6 +18,7 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
+from headscope.lm.hooks import leaves_numbers
 from headscope.lm.interpose import Call
 
 #: The numbers of the processes that this one joined by `begin`.
@@ -127,12 +128,14 @@ def show_all_heads(projection: Any, mesh: Any) -> None:
     if hasattr(multiply, "all_heads"):
         return
 
+    @leaves_numbers
     def gather(module: Any, args: tuple[Any, ...]) -> tuple[Any, ...] | None:
         looked_at = len(module._forward_pre_hooks) > 1 or module._forward_hooks
         if not looked_at or args[0].shape[-1] == channels:
             return None
         return (whole(args[0], mesh, -1), *args[1:])
 
+    @leaves_numbers
     def divided(x: torch.Tensor) -> Any:
         return multiply(own(x, mesh, -1) if x.shape[-1] == channels else x)
 

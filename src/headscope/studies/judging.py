@@ -231,10 +231,11 @@ def tokens_of(lm: LanguageModel) -> Iterator[dict[str, float]]:
     tried once of a model, about 100 tokens, counts for what comes first."""
     import torch
 
-    from headscope.lm.hooks import hooked
+    from headscope.lm.hooks import hooked, leaves_numbers
 
     layers, counted = lm.decoder_layers, {"forward_tokens": 0.0, "gradient_tokens": 0.0}
 
+    @leaves_numbers
     def counts(module: Any, args: tuple[Any, ...], named: Mapping[str, Any]) -> None:
         states = args[0] if args else named["hidden_states"]
         kind = "gradient_tokens" if torch.is_grad_enabled() else "forward_tokens"
