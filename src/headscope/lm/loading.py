@@ -14,6 +14,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
+import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
@@ -43,6 +44,7 @@ from headscope.lm.gguf import (
 from headscope.lm.hollow import hollow_model, loader_of, without_products
 from headscope.lm.hooks import kernel_name
 from headscope.lm.model import LanguageModel
+from headscope.lm.owners import LIBRARY
 from headscope.lm.proofs import Check, conversion, proven
 from headscope.lm.shards import begin
 from headscope.lm.weights import computes_on_cpu, keep_gradients, quantisation
@@ -465,7 +467,7 @@ def _from_pretrained(
     def bar(parts: Collection[tuple[str, Any]], **_: Any) -> Iterator[tuple[str, Any]]:
         return by_size(LOADING, parts, size)
 
-    with mock.patch.object(core_model_loading, "tqdm", bar):
+    with LIBRARY, mock.patch.object(core_model_loading, "tqdm", bar):
         loaded: tuple[Any, dict[str, Any]] = loader_of(config).from_pretrained(
             folder,
             config=config,
@@ -521,21 +523,24 @@ class WaitingModel(LanguageModel):
         for name in ("tokenizer_or_none", "geometry", "name", "revision", "folder"):
             vars(self)[name] = getattr(hollow, name)
         vars(self).update(_hollow=hollow, _dtype=dtype, _device=device, _load=load)
+        vars(self)["_loading"] = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
         """`model` and `sites`, which are not there before the weights are."""
         if name not in ("model", "sites"):
             raise AttributeError(name)
-        loaded = self._load()
-        if loaded.geometry != self.geometry:
-            raise InputError(
-                f"{self.name} shows {loaded.geometry} with its weights and {self.geometry} without "
-                "them; load it by headscope.load, and give the model itself to this command's "
-                "function in Python"
-            )
-        vars(self).update(
-            model=loaded.model, sites=loaded.sites, noise=loaded.noise, proved=loaded.proved
-        )
+        with self._loading:
+            if not self.loaded:  # by another thread meanwhile
+                loaded = self._load()
+                if loaded.geometry != self.geometry:
+                    raise InputError(
+                        f"{self.name} shows {loaded.geometry} with its weights and {self.geometry} "
+                        "without them; load it by headscope.load, and give the model itself to "
+                        "this command's function in Python"
+                    )
+                vars(self).update(
+                    model=loaded.model, sites=loaded.sites, noise=loaded.noise, proved=loaded.proved
+                )
         return vars(self)[name]
 
     @property

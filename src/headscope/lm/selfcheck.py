@@ -140,7 +140,7 @@ class _Check:
         changed = torch.cat([rows[:1, :-1], rows[1:, -1:]], dim=1)
         self.three = Batch.of(torch.cat([rows, changed]), torch.cat([mask, mask[:1]]))
         self.calls: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
-        with hooked(self._record(site) for site in lm.sites):
+        with hooked(lm.model, (self._record(site) for site in lm.sites)):
             self.plain = self.logits(self.three)
         self.real = self.three.attention_mask.bool().to(self.plain.device)
 
