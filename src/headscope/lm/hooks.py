@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 import torch
 from torch import nn
 
-from headscope.lm.owners import interposing, owned
+from headscope.lm.owners import guarded, interposing, opened, owned
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -82,9 +82,10 @@ def hooked(
 ) -> Iterator[None]:
     """Hooks of a model (the handles that registering them gives, which an iterator does when the
     model is owned) that are there inside the context alone."""
-    with interposing(model), contextlib.ExitStack() as stack:
-        for handle in handles:
-            stack.enter_context(handle)
+    with opened(model), contextlib.ExitStack() as stack:
+        entered = [stack.enter_context(handle) for handle in handles]
+        if entered:  # a gate of ones needs none
+            stack.enter_context(guarded(model))
         yield
 
 

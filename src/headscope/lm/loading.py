@@ -13,7 +13,6 @@ import dataclasses
 import importlib.util
 import os
 import shutil
-import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -45,10 +44,20 @@ from headscope.lm.hollow import hollow_model, loader_of, without_products
 from headscope.lm.hooks import kernel_name
 from headscope.lm.model import LanguageModel
 from headscope.lm.owners import LIBRARY
-from headscope.lm.proofs import Check, conversion, proven
+from headscope.lm.proofs import (
+    PATIENCE,
+    Check,
+    alone,
+    conversion,
+    is_whole,
+    kept_conversion,
+    proven,
+    seal,
+)
 from headscope.lm.shards import begin
 from headscope.lm.weights import computes_on_cpu, keep_gradients, quantisation
 from headscope.progress import by_size
+from headscope.scratch import scratch
 
 _DTYPES = {
     "float32": torch.float32,
@@ -351,9 +360,8 @@ def _model(
     with contextlib.ExitStack() as undo:
         try:
             if settings["device_map"] is not None:
-                aside = tempfile.TemporaryDirectory(prefix="headscope-offload-", dir=offload_folder)
-                undo.callback(aside.cleanup)
-                settings["offload_folder"] = aside.name
+                aside = undo.enter_context(scratch("offload", offload_folder))
+                settings["offload_folder"] = str(aside)
             if is_gguf(folder):
                 model, report = _from_gguf(folder, config, settings, name)
             else:
@@ -404,8 +412,7 @@ def _from_gguf(
 
     file = open_gguf(path, name)
     wanted = settings["dtype"] if isinstance(settings["dtype"], torch.dtype) else torch.float32
-    kept = conversion(path, wanted)
-    if kept is not None and kept.is_dir():
+    if (kept := kept_conversion(path, wanted)) is not None:
         model, report = _from_pretrained(kept, config, settings, sizes_of_tensors(kept))
         complete_from_gguf(model, file)
         return model, report
@@ -429,24 +436,43 @@ def keep_converted(name: str, dtype: str = "auto") -> Path:
     """Keep the weights of a GGUF file as `load` dequantises them into a dtype; it then reads them
     from the folder that is returned, as long as file, packages and code are the same.
 
-    Raises `InputError` as `load`, and where there is no room.
+    Of several processes that convert a file at once one does, and the others wait for it. Raises
+    `InputError` as `load`, where there is no room, and where another takes too long.
     """
     path, _ = resolve(name, None)
     if not is_gguf(path):
         raise InputError(f"{name} is no GGUF file; other weights are read as they are.")
-    model = load(name, device="cpu", dtype=dtype, check="never").model
-    kept = conversion(path, model.dtype)
-    need = model.get_memory_footprint()
-    if kept is None or need > shutil.disk_usage(kept.parent).free:
+    wanted = dtype_of(dtype, on_cpu=True)
+    assert isinstance(wanted, torch.dtype)
+    open_gguf(path, name)  # what it cannot be read for is told before its bytes are digested
+    kept = conversion(path, wanted)
+    if kept is None:
         raise InputError(
-            f"{name} takes {need / 1e9:.1f} GB in this dtype, and the cache has no room for it; "
-            "set HF_ASSETS_CACHE to a folder that has."
+            "the cache cannot be written to; set HF_ASSETS_CACHE to a folder that can be"
         )
-    if not kept.is_dir():
-        with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".") as aside:
-            made = Path(aside, "model")
+    with alone(kept.with_name(f"{kept.name}.lock"), f"converts {name}") as ours:
+        if is_whole(kept):
+            return kept
+        if not ours:
+            raise InputError(
+                f"{name} is still being converted by another process after {PATIENCE / 60:.0f} "
+                "minutes; wait for it, or end it, and run this again"
+            )
+        shutil.rmtree(kept, ignore_errors=True)  # what is there has been changed
+        model = load(name, device="cpu", dtype=dtype, check="never").model
+        need = model.get_memory_footprint()
+        if need > shutil.disk_usage(kept.parent).free:
+            raise InputError(
+                f"{name} takes {need / 1e9:.1f} GB in this dtype, and the cache has no room for "
+                "it; set HF_ASSETS_CACHE to a folder that has."
+            )
+        if conversion(path, wanted) != kept:
+            raise InputError(f"{name} was changed while it was converted; run this again")
+        with scratch("conversion", kept.parent) as aside:
+            made = aside / "model"
             model.save_pretrained(made)
             (made / "generation_config.json").unlink(missing_ok=True)  # it follows from the file
+            seal(made)
             made.rename(kept)
     return kept
 

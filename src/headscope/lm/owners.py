@@ -103,13 +103,27 @@ def owned(model: Any, what: str = PASSES) -> Iterator[None]:
 def interposing(model: Any) -> Iterator[None]:
     """`owned`, for what stands between the modules of a model: a pass that another thread begins
     without asking here ends in `InputError`, since it would be changed, or recorded."""
-    if _attaching.get():
+    with opened(model), guarded(model):
         yield
-        return
+
+
+@contextlib.contextmanager
+def opened(model: Any) -> Iterator[None]:
+    """`owned`, for what is put on a model; the other half of `interposing`."""
+    with contextlib.nullcontext() if _attaching.get() else owned(model, OPEN):
+        yield
+
+
+def guarded(model: Any) -> contextlib.AbstractContextManager[Any]:
+    """Refuse passes that other threads begin without asking here; the model is owned."""
+    if _attaching.get():
+        return contextlib.nullcontext()
     inner = inner_model(model)
     decoder = inner.get_decoder() if hasattr(inner, "get_decoder") else inner
-    with owned(model, OPEN), decoder.register_forward_pre_hook(_guard(inner, decoder)):
-        yield
+    handle: contextlib.AbstractContextManager[Any] = decoder.register_forward_pre_hook(
+        _guard(inner, decoder)
+    )
+    return handle
 
 
 @contextlib.contextmanager
