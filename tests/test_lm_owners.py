@@ -288,6 +288,22 @@ def test_who_waits_for_the_thread_that_holds_a_gate_is_told(
         assert torch.equal(inside.result(60), lm.next_logits([[5, 6, 7]]))
 
 
+def test_a_study_may_wait_for_its_workers_while_others_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, seconds in (("LOOK_EVERY", 0.01), ("IDLE_AFTER", 0.05)):
+        monkeypatch.setattr(owners, name, seconds)
+    lm = wrapped("llama")
+    plain = lm.next_logits([[5, 6, 7]])
+    with owners.owned(lm.model, owners.STUDY), lm.gated(silent(lm)):
+        thread, found = in_thread(lambda: lm.next_logits([[5, 6, 7]]))
+        assert waits(thread)
+        thread.join(0.5)
+        assert thread.is_alive()
+    thread.join(60)
+    assert torch.equal(found[0], plain)
+
+
 def test_tasks_of_one_event_loop_are_apart() -> None:
     lm = wrapped("llama")
     plain = lm.next_logits([[5, 6, 7]])

@@ -150,7 +150,7 @@ def _guard(inner: nn.Module, decoder: nn.Module) -> Any:
             holdings = _held.get(model, [])
             here_now = _Holding(PASSES, threading.current_thread(), _task())
             if holdings and not _is_own(holdings[-1], here_now):
-                raise _refused(model, holdings[-1], "the pass of another would be changed by them")
+                raise _refused(model, holdings, "the pass of another would be changed by it")
 
     return check
 
@@ -187,12 +187,12 @@ def _take(inner: nn.Module, own: _Holding) -> None:
                 if _is_own(holdings[-1], own) if holdings else line[0] is own:
                     holdings.append(own)
                     break
-                owner = (holdings or line)[-1 if holdings else 0]
-                last = _last_awaited(owner, own.thread)
+                before = list(holdings or line[:1])
+                last = _last_awaited(before[-1], own.thread)
                 if not _waits_elsewhere(last):
                     busy = time.monotonic()
                 if holdings and (why := _endless(holdings, own, last, time.monotonic() - busy)):
-                    raise _refused(inner, owner, why)
+                    raise _refused(inner, holdings, why)
                 _awaited[own.thread] = inner
                 try:
                     _changed.wait(LOOK_EVERY)
@@ -200,7 +200,7 @@ def _take(inner: nn.Module, own: _Holding) -> None:
                     _awaited.pop(own.thread, None)
             if not said and time.monotonic() - began > WORD_AFTER:
                 said = True
-                _say(inner, own, owner)
+                _say(inner, own, before)
     finally:
         with _changed:
             line.remove(own)
@@ -208,11 +208,11 @@ def _take(inner: nn.Module, own: _Holding) -> None:
     _around.set(_around.get() | {own})
 
 
-def _say(inner: nn.Module, own: _Holding, owner: _Holding) -> None:
+def _say(inner: nn.Module, own: _Holding, before: Sequence[_Holding]) -> None:
     warnings.warn(
         Caution(
             f"{own.thread.name} waits for the model {type(inner).__name__}, which "
-            f"{owner.thread.name} has for {owner.what}"
+            f"{before[-1].thread.name} has for {before[0].what}"
         ),
         stacklevel=2,
     )
@@ -258,14 +258,15 @@ def _endless(
         return "which has ended; close what it left open, or load the model anew"
     if last is own.thread:
         return "which itself waits for a model that this thread has"
-    if idle > IDLE_AFTER and owner.what != STUDY:
+    # A study waits for its own workers.
+    if idle > IDLE_AFTER and all(each.what != STUDY for each in holdings):
         return f"which has itself waited for something else for {IDLE_AFTER:.0f} seconds"
     return None
 
 
-def _refused(inner: nn.Module, owner: _Holding, why: str) -> InputError:
+def _refused(inner: nn.Module, holdings: Sequence[_Holding], why: str) -> InputError:
     return InputError(
-        f"the model {type(inner).__name__} belongs to {owner.thread.name} for {owner.what} "
-        f"({why}); use a model in the thread that opens gates and recordings on it, or after they "
-        "are closed"
+        f"the model {type(inner).__name__} belongs to {holdings[-1].thread.name} for "
+        f"{holdings[0].what} ({why}); use a model in the thread that opens gates and recordings "
+        "on it, or after they are closed"
     )
