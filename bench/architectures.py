@@ -142,7 +142,7 @@ def gradient_difference(lm: LanguageModel) -> float:
 def gates_are_exact(lm: LanguageModel) -> bool:
     """Whether gates, of the whole batch and of its rows, and their gradient are exact."""
     _, batch, _ = sample_batch(lm)
-    with evaluating(lm.model), torch.no_grad(), changeable_weights(lm.sites) as weights:
+    with evaluating(lm.model), torch.no_grad(), changeable_weights(lm) as weights:
         exact = gate_difference(lm, batch, weights) == 0.0
         near = row_gate_difference(lm, batch, weights) <= ROW_TOLERANCE
     return exact and near and gradient_difference(lm) <= GRADIENT_TOLERANCE

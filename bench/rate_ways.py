@@ -65,7 +65,7 @@ class Ways:
         def hand_on(*args: Any, **kwargs: Any) -> Any:
             return args[0] if args else kwargs["hidden_states"]
 
-        with replaced_forwards(self.lm.decoder_layers, hand_on):
+        with replaced_forwards(self.lm.model, self.lm.decoder_layers, hand_on):
             return self.plain(texts)
 
     def _plain(self, rows: list[list[int]]) -> list[float]:

@@ -83,7 +83,7 @@ def test_work_that_tells_nothing_shows_that_it_goes_on(
     now = [100.0]
     monkeypatch.setattr(bars.time, "monotonic", lambda: now[0])
     with bars.progress() as update:
-        lines: Any = bars._blocks[-1]
+        lines: Any = bars._shown.get()
         now[0] += 29
         lines.remind()
         now[0] += 2

@@ -247,7 +247,9 @@ def test_halves_are_computed_from_the_same_queries_and_keys_in_float32():
     batch = sample_batch((14,))
     capture_way(lm)  # makes a pass of its own
     calls = []
-    with observing([site.attention for site in lm.sites], lambda module, call: calls.append(call)):
+    with observing(
+        lm.model, [site.attention for site in lm.sites], lambda module, call: calls.append(call)
+    ):
         found = recorded(lm, batch, WeightRequest(places(batch, *range(14))))
     assert found.weights.dtype == torch.float32
     for layer, call in enumerate(calls):

@@ -343,7 +343,7 @@ def passes_of(lm: LanguageModel, work: Callable[[], Any]) -> list[list[tuple[int
         return hook
 
     hooks = (site.projection.register_forward_pre_hook(count(site.layer)) for site in lm.sites)
-    with hooked(hooks):
+    with hooked(lm.model, hooks):
         work()
     return seen
 
@@ -625,7 +625,7 @@ def test_texts_that_outgrow_a_bound_are_written_as_if_alone(kind: str) -> None:
                 for row, token in zip(rows, output.logits[:, -1].argmax(-1).tolist(), strict=True):
                     watched.setdefault(row, []).append(token)
 
-            with hooked([lm.model.register_forward_hook(keep)]):
+            with hooked(lm.model, [lm.model.register_forward_hook(keep)]):
                 yield
 
         done = generate(lm, prompts, config, observe=observe, gates=own)

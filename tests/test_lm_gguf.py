@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import math
 import os
+import subprocess
+import sys
+import tempfile
 import unicodedata
 from pathlib import Path
 from typing import Any
@@ -18,7 +22,8 @@ import transformers
 from tokenizers import pre_tokenizers
 
 import headscope
-from headscope.errors import InputError
+from headscope import scratch
+from headscope.errors import Caution, InputError
 from headscope.lm import gguf as reading
 from headscope.lm import loading, proofs
 from headscope.lm.gguf import dequantised, open_gguf, read_gguf_config, read_gguf_tokenizer
@@ -139,9 +144,92 @@ def test_a_kept_conversion_is_the_model_of_the_file(
     )
     assert model_inputs(kept) == model_inputs(plain)
     assert set_in(kept.model.generation_config) == set_in(plain.model.generation_config)
-    os.utime(path, (1, 1))  # another file, as far as one can see
+    os.utime(path, (1, 1))  # the same file at another time
+    headscope.load(path, device="cpu", dtype=dtype)
+    about, content = path.stat(), bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(about.st_atime_ns, about.st_mtime_ns))  # another file of the same time
     with pytest.raises(pytest.fail.Exception, match="dequantised again"):
         headscope.load(path, device="cpu", dtype=dtype)
+
+
+def test_a_conversion_that_was_touched_is_not_used(
+    model: Any, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proofs, "cached_assets_path", lambda *_, **__: tmp_path / "kept")
+    (tmp_path / "kept").mkdir()
+    folder = loading.keep_converted(str(file))
+    weights = folder / "model.safetensors"
+    content = bytearray(weights.read_bytes())
+    content[-1] ^= 255
+    weights.write_bytes(content)
+    with pytest.warns(Caution, match="headscope cache"):
+        loaded = headscope.load(file, device="cpu", check="never")
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(loaded.model.state_dict()[name], tensor), name
+    assert loading.keep_converted(str(file)) == folder
+    assert proofs.kept_conversion(file, torch.float32) == folder
+
+
+_CONVERTS = (
+    "import sys\n"
+    "from headscope.lm import loading\n"
+    "real = loading.scratch\n"
+    "def told(*args):\n    print('converts', flush=True)\n    return real(*args)\n"
+    "loading.scratch = told\n"
+    "print(loading.keep_converted(sys.argv[1]))\n"
+)
+
+
+def test_processes_that_convert_at_once_convert_once(file: Path, tmp_path: Path) -> None:
+    env = {**os.environ, "HF_ASSETS_CACHE": str(tmp_path / "assets"), "OMP_NUM_THREADS": "1"}
+    started = [
+        subprocess.Popen([sys.executable, "-c", _CONVERTS, str(file)], env=env, text=True,
+                         stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]  # fmt: skip
+    said = [process.communicate(timeout=300)[0].split("\n") for process in started]
+    assert [process.returncode for process in started] == [0, 0, 0]
+    assert sum("converts" in lines for lines in said) == 1
+    assert len({lines[-2] for lines in said}) == 1 and Path(said[0][-2]).is_dir()
+
+
+def test_what_a_killed_conversion_left_is_told_and_swept(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
+) -> None:
+    env = {**os.environ, "HF_ASSETS_CACHE": str(tmp_path / "assets"), "OMP_NUM_THREADS": "1"}
+    stops = (
+        "from transformers import PreTrainedModel\nimport time\n"
+        "save = PreTrainedModel.save_pretrained\n"
+        "def slow(*args, **kwargs):\n"
+        "    save(*args, **kwargs)\n    print('half', flush=True)\n    time.sleep(600)\n"
+        "PreTrainedModel.save_pretrained = slow\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", stops + _CONVERTS, str(file)], env=env,
+                               text=True, stdout=subprocess.PIPE)  # fmt: skip
+    assert process.stdout is not None
+    while process.stdout.readline() != "half\n":
+        assert process.poll() is None
+    there = functools.partial(proofs.cached_assets_path, assets_dir=tmp_path / "assets")
+    monkeypatch.setattr(proofs, "cached_assets_path", there)
+    monkeypatch.setattr(scratch, "_BEING_MADE", 0.0)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+
+    def told(*options: str) -> dict[str, Any]:
+        said: dict[str, Any] = json.loads(command("cache", "--json", *options).out)
+        return said
+
+    assert told("--sweep")["left"] == {}  # another process is at it
+    process.kill()
+    process.wait()
+    ((place, size),) = told()["left"].items()
+    assert size > 1000 and told()["kept"] == {}
+    assert "killed (1)" in command("cache").out
+    assert told("--sweep")["left"] == {place: size} and told()["left"] == {}
+    assert not Path(place).exists()
+    assert list(told()["kept"]) == [] and len(told("--clear", str(file))["kept"]) == 1
 
 
 def test_what_is_kept_is_told_with_its_size_and_deleted(

@@ -177,7 +177,7 @@ def test_bfloat16_products_are_summed_in_float32():
         seen.append((call.query.float(), call.key.float()))
 
     modules = [site.attention for site in lm.sites]
-    with lm.attention_peaks() as peaks, observing(modules, keep):
+    with lm.attention_peaks() as peaks, observing(lm.model, modules, keep):
         forward(lm, inputs)
     assert len(seen) == len(modules)
     found = as_dict(lm, peaks)

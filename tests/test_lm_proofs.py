@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
 
-from headscope.errors import InputError
+from headscope.errors import Caution, InputError
 from headscope.lm import proofs, selfcheck
 from headscope.lm.loading import load
 from headscope.lm.model import LanguageModel
@@ -61,7 +63,9 @@ def test_a_model_proves_itself_once(tmp_path: Path, cache: Path, checks: Count) 
     assert len(list(cache.glob("*.json"))) == 1
 
 
-@pytest.mark.parametrize("changed", ["weights", "configuration", "tokenizer", "dtype", "attention"])
+@pytest.mark.parametrize(
+    "changed", ["time", "bytes", "configuration", "tokenizer", "dtype", "attention"]
+)
 def test_what_decides_on_the_numbers_is_checked_again(
     changed: str, tmp_path: Path, cache: Path, checks: Count
 ) -> None:
@@ -70,8 +74,14 @@ def test_what_decides_on_the_numbers_is_checked_again(
     assert checks() == 1
     file, dtype = folder / "config.json", "auto"
     config = json.loads(file.read_text("utf-8"))
-    if changed == "weights":  # as another program writes them: same size, another time
-        os.utime(folder / "model.safetensors", ns=(1, 1))
+    weights = folder / "model.safetensors"
+    if changed == "time":  # as another program writes them: same size, another time
+        os.utime(weights, ns=(1, 1))
+    elif changed == "bytes":  # same size and time
+        about, content = weights.stat(), bytearray(weights.read_bytes())
+        content[-1] ^= 1
+        weights.write_bytes(content)
+        os.utime(weights, ns=(about.st_atime_ns, about.st_mtime_ns))
     elif changed == "configuration":
         file.write_text(json.dumps(config | {"rms_norm_eps": 0.5}), "utf-8")
     elif changed == "attention":
@@ -103,7 +113,27 @@ def test_what_failed_is_not_kept(
     assert load(folder, device="cpu").proved is not None
 
 
-@pytest.mark.parametrize("rubbish", ["", "{}", "[1]", '[{"typical": 1}, 2, 3]', "\x00"])
+_NOW = "2026-01-01T00:00:00+00:00"
+_RUBBISH = [
+    "", "{}", "[1]", '[{"typical": 1}, 2, 3]', "\x00", "null", '"ab"', "[" * 100_000,
+    f'[{{"typical": 0, "largest": 0}}, {"[" * 100_000}]', '[{"typical": 0}, "now"]',
+    *(
+        json.dumps([{"typical": typical, "largest": largest}, _NOW])
+        for typical, largest in (
+            (1e9, 1e9), (0.3, 0.5), (-0.1, 0.0), (0.1, 0.05), ("0", "0"), (None, 0.0),
+            (False, False), ([], {}), (math.nan, 0.0), (0.0, math.nan), (0.0, math.inf),
+            (0.0, 10**400),
+        )
+    ),
+    *(
+        json.dumps([{"typical": 0.0, "largest": 0.0}, proved])
+        for proved in (0, None, "", "soon", "2026-01-01", "2026-01-01T00:00:00", "9000" + _NOW[4:])
+    ),
+    json.dumps([{"typical": 0.0, "largest": 0.0, "more": 1}, _NOW]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rubbish", _RUBBISH, ids=range(len(_RUBBISH)))
 def test_a_damaged_verdict_counts_as_none(
     rubbish: str, tmp_path: Path, cache: Path, checks: Count
 ) -> None:
@@ -111,7 +141,8 @@ def test_a_damaged_verdict_counts_as_none(
     proof = load(folder, device="cpu").noise
     (file,) = cache.glob("*.json")
     file.write_text(rubbish, "utf-8")
-    assert load(folder, device="cpu").noise == proof
+    again = load(folder, device="cpu")
+    assert again.noise == proof and again.proved is not None and again.proved > _NOW
     assert checks() == 2
     load(folder, device="cpu")
     assert checks() == 0
@@ -149,6 +180,46 @@ def test_processes_that_load_at_once_check_once(tmp_path: Path) -> None:
     assert [process.returncode for process in started] == [0, 0, 0]
     assert sum("checked" in words for words in said) == 1
     assert len({words[-1] for words in said}) == 1
+
+
+def test_a_lock_that_another_process_holds_has_a_word_and_an_end(
+    tmp_path: Path, cache: Path, checks: Count, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = saved(tmp_path / "model")
+    load(folder, device="cpu")
+    (verdict,) = cache.glob("*.json")
+    holds = (
+        "import sys, time\nfrom filelock import FileLock\n"
+        "with FileLock(sys.argv[1]):\n    print('held', flush=True)\n    time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", holds, str(verdict.with_suffix(".lock"))]
+    monkeypatch.setattr(proofs, "WORD_AFTER", 0.05)
+    monkeypatch.setattr(proofs, "PATIENCE", 0.2)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "held\n"
+        checks()
+        verdict.unlink()
+        with pytest.warns(Caution, match="another process checks"):
+            assert load(folder, device="cpu").proved is not None
+        assert checks() == 1
+        process.kill()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Caution)
+        load(folder, device="cpu")
+    assert checks() == 0
+
+
+def test_a_cache_of_somebody_else_is_no_hindrance(
+    tmp_path: Path, cache: Path, checks: Count, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> None:
+        raise PermissionError("not yours")
+
+    folder = saved(tmp_path / "model")
+    monkeypatch.setattr(proofs.FileLock, "_acquire", refuses)
+    monkeypatch.setattr(proofs, "write_bytes", refuses)
+    assert load(folder, device="cpu").proved is not None
+    assert checks() == 1
 
 
 @pytest.mark.parametrize("layers", [2, 100])

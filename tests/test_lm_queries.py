@@ -56,7 +56,10 @@ def test_a_removed_head_attends_evenly_to_what_it_may_see(name: str, kernel: str
     gate[removed.layer, removed.head] = 0
     seen: list[Call] = []
     site = lm.sites[1]
-    with query_gated(lm, gate), observing([site.attention], lambda _, call: seen.append(call)):
+    with (
+        query_gated(lm, gate),
+        observing(lm.model, [site.attention], lambda _, call: seen.append(call)),
+    ):
         logits(lm.model, batch)
     (call,) = seen
     groups = call.query.shape[1] // call.key.shape[1]
@@ -195,7 +198,7 @@ def test_nothing_is_left_behind_after_an_exception() -> None:
     plain = logits(lm.model, sample_batch())
     with (
         pytest.raises(RuntimeError, match="stop"),
-        changing_queries([lm.sites[0].attention], lambda _, query: query * 0),
+        changing_queries(lm.model, [lm.sites[0].attention], lambda _, query: query * 0),
     ):
         raise RuntimeError("stop")
     assert "get_interface" not in vars(ALL_ATTENTION_FUNCTIONS)

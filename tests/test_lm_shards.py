@@ -71,7 +71,7 @@ def refusals(folders: dict[str, Path]) -> Iterator[str]:
             raise torch.OutOfMemoryError("out of memory")
 
     def change() -> None:
-        with changeable_weights(load(folders["llama"], tp_plan="auto", check="never").sites):
+        with changeable_weights(load(folders["llama"], tp_plan="auto", check="never")):
             pass
 
     for wrong in (

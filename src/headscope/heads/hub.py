@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from headscope.errors import InputError, first_line, naming
 from headscope.heads import store
 from headscope.heads.geometry import Geometry
 from headscope.hub import download, status_of, transport
+from headscope.scratch import scratch
 
 _NAME = r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*"
 _HUB_ID = re.compile(_NAME, re.ASCII)
@@ -90,11 +90,11 @@ class Artifact(Displayed, ABC):
         let you, or the place holds another kind of artifact or a model, which stays as it is.
         """
         place = Repository.of(repo_id, revision, subfolder)
-        with tempfile.TemporaryDirectory() as folder:
-            target = Path(folder, place.subfolder)
+        with scratch("push") as folder:
+            target = folder / place.subfolder
             target.mkdir(parents=True, exist_ok=True)
             self.save_pretrained(target)
-            return _push(Path(folder), place, private, commit_message)
+            return _push(folder, place, private, commit_message)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Reading:
         self._layers: list[Any] = [None] * lm.geometry.layers
         kept = functools.partial(functools.partial, self._keep)
         layers = enumerate(lm.decoder_layers)
-        with hooked(layer.register_forward_hook(kept(at)) for at, layer in layers):
+        with hooked(lm.model, (layer.register_forward_hook(kept(at)) for at, layer in layers)):
             self.log_probabilities = self._read(1)[0]
         states = hidden_states_of(self._layers[0])
         if states.numel() * states.element_size() * len(self._layers) > MOST_KEPT:

@@ -34,7 +34,8 @@ def stoppable(lm: LanguageModel, stop: Stop) -> Iterator[Callable[..., None]]:
             raise Stopped
 
     check()
-    with hooked(layer.register_forward_pre_hook(check) for layer in lm.decoder_layers):
+    hooks = (layer.register_forward_pre_hook(check) for layer in lm.decoder_layers)
+    with hooked(lm.model, hooks):
         yield check
 
 
@@ -74,7 +75,7 @@ def written(
             for number, token in zip(rows, output.logits[:, -1].argmax(-1).tolist(), strict=True):
                 add(number, token)
 
-        with lm.model.register_forward_hook(keep):
+        with hooked(lm.model, map(lm.model.register_forward_hook, [keep])):
             yield
 
     how = GenerateConfig(new_tokens, stop_at_newline=special)

@@ -122,7 +122,7 @@ def check_model(
         unpadded = _forward(lm, eager, even, torch.ones_like(chosen), noise)
         dynamic, same_dynamic = _generate(lm, eager, batch, None)
         static, same_static = _generate(lm, eager, batch, "static")
-        with changeable_weights(lm.sites) as weights:
+        with changeable_weights(lm) as weights:
             largest = gate_difference(lm, batch, weights, progress)
             largest_by_row = row_gate_difference(lm, batch, weights)
         return CheckReport(

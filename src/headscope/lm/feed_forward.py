@@ -72,12 +72,13 @@ def feed_forward_gated(lm: LanguageModel, gate: torch.Tensor) -> Iterator[None]:
     """
     values = checked_gate(gate, (lm.geometry.layers,), "The feed-forward gate")
     there = values.to(lm.device, non_blocking=True)
-    with hooked(
+    hooks = (
         changed_output(module, _scaling(there[..., site.layer], site.layer))
         for site in feed_forward_sites(lm)
         if values.requires_grad or bool((values[..., site.layer] != 1).any())
         for module in site.modules
-    ):
+    )
+    with hooked(lm.model, hooks):
         yield
 
 
@@ -138,10 +139,11 @@ class _Layer:
         else:
             kwargs = {**kwargs, "hidden_states": entered}
         changes = [*((module, 0.0) for module in self.mixers), *factors]
-        with hooked(
+        hooks = (
             changed_output(module, functools.partial(torch.mul, other=factor))
             for module, factor in changes
-        ):
+        )
+        with hooked(self.module, hooks):  # of this layer alone; no pass is above it
             return hidden_states_of(self.module(*args, **kwargs)).clone()
 
 
@@ -181,7 +183,7 @@ def _calls(lm: LanguageModel) -> list[_Layer]:
                         lambda *_, ran=layer.ran, name=name: ran.append(name)
                     )
 
-    with hooked(hooks()):
+    with hooked(lm.model, hooks()):
         probe_pass(lm, (7,))
     projections = {site.layer: site.projection for site in lm.sites}
     for layer in layers:

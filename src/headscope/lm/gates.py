@@ -77,7 +77,8 @@ def gated(
             if own.requires_grad and not is_plain(site.projection):
                 yield site.projection.register_forward_hook(_keeps_gradient(site))
 
-    with hooked(hooks()), contextlib.nullcontext() if positions is None else positions.watched():
+    watched = contextlib.nullcontext() if positions is None else positions.watched()
+    with hooked(lm.model, hooks()), watched:
         yield
 
 

@@ -141,7 +141,7 @@ def _watched(model: Any, watch: _Watch) -> Iterator[None]:
     def look(_: nn.Module, call: Call) -> None:
         watch.saw(int(call.query.shape[1]), int(call.value.shape[-1]))
 
-    with observing(list(model.modules()), look):
+    with observing(model, list(model.modules()), look):
         yield
 
 
@@ -165,7 +165,7 @@ def _watch_forward(model: Any, batch: Batch) -> list[_Event]:
 
     watch = _Watch(events, stack, int(batch.input_ids.shape[0]))
     try:
-        with hooked(hooks()), evaluating(model), torch.no_grad(), _watched(model, watch):
+        with hooked(model, hooks()), evaluating(model), torch.no_grad(), _watched(model, watch):
             model(**forward_inputs(model, batch, logits=False))
     except (RuntimeError, TypeError, ValueError, IndexError, AttributeError) as error:
         needs = (
@@ -336,7 +336,7 @@ def key_value_heads(lm: LanguageModel) -> tuple[int, ...]:
             mesh = sites[module].mesh
             counts[sites[module].layer] = int(call.key.shape[1]) * (mesh.size() if mesh else 1)
 
-    with observing(list(sites), look):
+    with observing(lm.model, list(sites), look):
         probe_pass(lm)
     for site in lm.sites:
         if site.layer not in counts:

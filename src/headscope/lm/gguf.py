@@ -23,6 +23,7 @@ import torch
 
 from headscope.errors import InputError, MissingExtra, first_line
 from headscope.lm.gguf_metadata import ADVICE, DIVISORS, LONG, SHORT, complete
+from headscope.lm.owners import LIBRARY
 
 # What numpy and others' readers raise where bytes are missing or mean nothing.
 _UNREADABLE = (ValueError, IndexError, KeyError, TypeError, AttributeError)
@@ -336,6 +337,7 @@ def lazily(file: GgufFile, name: str) -> Iterator[dict[str, int]]:
 
     loader, maps = _loader(), functools.cache(gguf.get_tensor_name_map)  # asked of every module
     with (
+        LIBRARY,
         mock.patch.object(loader, "load_gguf_checkpoint", due),
         mock.patch.object(gguf, "get_tensor_name_map", maps),
     ):
@@ -426,7 +428,7 @@ def lean_reader() -> Iterator[None]:
 
     import gguf
 
-    with mock.patch.object(gguf, "GGUFReader", _reader_class()):
+    with LIBRARY, mock.patch.object(gguf, "GGUFReader", _reader_class()):
         yield
 
 

@@ -21,6 +21,7 @@ from torch.overrides import TorchFunctionMode
 
 from headscope.errors import telling
 from headscope.lm.model import LanguageModel
+from headscope.lm.owners import LIBRARY
 
 
 def hollow_model(
@@ -43,6 +44,7 @@ def hollow_model(
                 "transformers."
             )
         ),
+        LIBRARY,
         torch.device("meta"),
     ):
         # Under eager attention every architecture computes its attention in the open.

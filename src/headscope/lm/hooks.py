@@ -1,4 +1,4 @@
-"""A model inside of adapters; hooks and forwards that its modules have inside a context alone."""
+"""Hooks and forwards that a model's modules have inside a context alone, which owns the model."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 import torch
 from torch import nn
 
+from headscope.lm.owners import guarded, interposing, opened, owned
+
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
 
 T = TypeVar("T")
 P = ParamSpec("P")
 Forward = Callable[..., Any]
-
-
-def inner_model(model: Any) -> Any:
-    """The model with the output embedding, inside of adapters."""
-    return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def text_config(model: Any) -> Any:
@@ -44,7 +41,9 @@ def once_a_model(find: Callable[P, T]) -> Callable[P, T]:
         model = cast("LanguageModel", args[0]).model
         found, key = known.setdefault(model, {}), (kernel_name(model), args[1:], *kwargs.items())
         if key not in found:
-            found[key] = find(*args, **kwargs)
+            with owned(model):
+                if key not in found:  # by a thread that had the model meanwhile
+                    found[key] = find(*args, **kwargs)
         return found[key]
 
     return remembered
@@ -53,7 +52,7 @@ def once_a_model(find: Callable[P, T]) -> Callable[P, T]:
 def outermost(
     context: Callable[[nn.Module], contextlib.AbstractContextManager[None]],
 ) -> Callable[[nn.Module], contextlib.AbstractContextManager[None]]:
-    """Let a context of a model be entered inside itself, where it does nothing more.
+    """Let a context that owns its model be entered inside itself, where it does nothing more.
 
     Entering one goes through all of a model's modules or parameters, which takes as long as a
     layer of a small model, so loops of passes enter it once around them.
@@ -63,25 +62,30 @@ def outermost(
     @functools.wraps(context)
     @contextlib.contextmanager
     def once(model: nn.Module) -> Iterator[None]:
-        if model in entered:
-            yield
-            return
-        with context(model):
-            entered.add(model)
-            try:
+        with owned(model):
+            if model in entered:
                 yield
-            finally:
-                entered.discard(model)
+                return
+            with context(model):
+                entered.add(model)
+                try:
+                    yield
+                finally:
+                    entered.discard(model)
 
     return once
 
 
 @contextlib.contextmanager
-def hooked(handles: Iterable[contextlib.AbstractContextManager[Any]]) -> Iterator[None]:
-    """Hooks (the handles that registering them gives) that are there inside the context alone."""
-    with contextlib.ExitStack() as stack:
-        for handle in handles:
-            stack.enter_context(handle)
+def hooked(
+    model: nn.Module, handles: Iterable[contextlib.AbstractContextManager[Any]]
+) -> Iterator[None]:
+    """Hooks of a model (the handles that registering them gives, which an iterator does when the
+    model is owned) that are there inside the context alone."""
+    with opened(model), contextlib.ExitStack() as stack:
+        entered = [stack.enter_context(handle) for handle in handles]
+        if entered:  # a gate of ones needs none
+            stack.enter_context(guarded(model))
         yield
 
 
@@ -112,8 +116,9 @@ def ended_early() -> Iterator[Exception]:
 
 
 @contextlib.contextmanager
-def kept_output(module: nn.Module, stop: bool = False) -> Iterator[list[Any]]:
-    """Keep what a module returns in the passes inside the context: a list of the last output.
+def kept_output(model: nn.Module, module: nn.Module, stop: bool = False) -> Iterator[list[Any]]:
+    """Keep what a model's module returns in the passes inside the context: a list of the last
+    output.
 
     With ``stop`` the first pass ends right after the module, and with it the block.
     """
@@ -125,20 +130,21 @@ def kept_output(module: nn.Module, stop: bool = False) -> Iterator[list[Any]]:
             if stop:
                 raise stopped
 
-        with module.register_forward_hook(keep):
+        with hooked(model, map(module.register_forward_hook, [keep])):
             yield outputs
 
 
 @contextlib.contextmanager
 def replaced_forwards(
-    modules: Sequence[nn.Module], replace: Callable[[Forward], Forward]
+    model: nn.Module, modules: Sequence[nn.Module], replace: Callable[[Forward], Forward]
 ) -> Iterator[None]:
-    """Let each of ``modules`` run what ``replace`` makes of its ``forward``, inside the context.
+    """Let each of a model's ``modules`` run what ``replace`` makes of its ``forward``, inside the
+    context.
 
     Every module gets its own back at the end, also after an exception, an instance's own
     ``forward`` (as placement over devices sets it) included.
     """
-    with contextlib.ExitStack() as stack:
+    with interposing(model), contextlib.ExitStack() as stack:
         for module in modules:
             if "forward" in vars(module):
                 stack.callback(setattr, module, "forward", vars(module)["forward"])

@@ -13,7 +13,8 @@ import torch
 from torch import nn
 
 from headscope.lm.batching import Batch, collate
-from headscope.lm.hooks import hooked, inner_model, outermost, text_config
+from headscope.lm.hooks import outermost, text_config
+from headscope.lm.owners import inner_model
 from headscope.lm.weights import input_device
 
 if TYPE_CHECKING:
@@ -32,11 +33,12 @@ def evaluating(model: nn.Module) -> Iterator[None]:
     training = [module for module in model.modules() if module.training]
     causal: Any = model
     embedding = causal.get_output_embeddings() if hasattr(causal, "get_output_embeddings") else None
-    hooks = [] if embedding is None else [embedding.register_forward_pre_hook(_contiguous)]
     try:
         for module in training:
             module.training = False
-        with hooked(hooks):
+        with contextlib.ExitStack() as stack:
+            if embedding is not None:
+                stack.enter_context(embedding.register_forward_pre_hook(_contiguous))
             yield
     finally:
         for module in training:
@@ -62,11 +64,11 @@ def generated(lm: LanguageModel, batch: Batch, stop: Sequence[Any] = (), **setti
 
     make: Any = transformers.GenerationConfig
     model, chosen, there = inner_model(lm.model), make(num_beams=1, **settings), batch.to(lm.device)
-    own = model.generation_config
-    lm.forget_lengths()
-    model.generation_config = chosen
-    try:
-        with evaluating(lm.model), torch.no_grad():
+    with evaluating(lm.model), torch.no_grad():
+        own = model.generation_config
+        lm.forget_lengths()
+        model.generation_config = chosen
+        try:
             return lm.model.generate(
                 input_ids=there.input_ids,
                 attention_mask=there.attention_mask,
@@ -74,8 +76,8 @@ def generated(lm: LanguageModel, batch: Batch, stop: Sequence[Any] = (), **setti
                 stopping_criteria=transformers.StoppingCriteriaList(stop),
                 **_without_routing(model),
             )
-    finally:
-        model.generation_config = own
+        finally:
+            model.generation_config = own
 
 
 def forward_inputs(model: Any, batch: Batch, logits: bool = True) -> dict[str, Any]:

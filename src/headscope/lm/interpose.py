@@ -19,6 +19,8 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from headscope.lm.owners import interposing
+
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Call:
@@ -124,23 +126,25 @@ def stands_at(module: nn.Module) -> bool:
 
 
 @contextlib.contextmanager
-def observing(modules: Sequence[nn.Module], watcher: Watcher) -> Iterator[None]:
-    """Tell ``watcher`` of every call of an attention kernel by one of ``modules``.
+def observing(model: nn.Module, modules: Sequence[nn.Module], watcher: Watcher) -> Iterator[None]:
+    """Tell ``watcher`` of every call of an attention kernel by one of a model's ``modules``.
 
     It is called after the kernel, with the module and the :class:`Call`, whose queries are those
     the kernel was given.
     """
-    with _standing(modules, _watchers, watcher):
+    with interposing(model), _standing(modules, _watchers, watcher):
         yield
 
 
 @contextlib.contextmanager
-def changing_queries(modules: Sequence[nn.Module], change: Change) -> Iterator[None]:
-    """Give the attention kernels of ``modules`` other queries, inside the context.
+def changing_queries(
+    model: nn.Module, modules: Sequence[nn.Module], change: Change
+) -> Iterator[None]:
+    """Give the attention kernels of a model's ``modules`` other queries, inside the context.
 
     Of several changes the outermost context's comes first.
     """
-    with _standing(modules, _changes, change):
+    with interposing(model), _standing(modules, _changes, change):
         yield
 
 

@@ -114,7 +114,7 @@ def _headed(lm: LanguageModel, states: torch.Tensor, like: Any) -> torch.Tensor:
     with (
         evaluating(lm.model),
         torch.no_grad(),
-        replaced_forwards(lm.decoder_layers, lambda _: lambda *args, **kwargs: output),
+        replaced_forwards(lm.model, lm.decoder_layers, lambda _: lambda *args, **kwargs: output),
     ):
         logits: torch.Tensor = lm.forward(batch).logits[:, -1]
     return logits.float()
@@ -123,7 +123,7 @@ def _headed(lm: LanguageModel, states: torch.Tensor, like: Any) -> torch.Tensor:
 @once_a_model
 def _proved(lm: LanguageModel) -> Any:
     """What the last layer returned, after its own states have given the model's own logits."""
-    with kept_output(lm.decoder_layers[-1]) as outputs:
+    with kept_output(lm.model, lm.decoder_layers[-1]) as outputs:
         own = probe_pass(lm, (7,)).logits[0].float()
     (like,) = outputs
     try:

@@ -14,7 +14,7 @@ import importlib.util
 import os
 import shutil
 import statistics
-import tempfile
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -47,10 +47,21 @@ from headscope.lm.gguf import (
 from headscope.lm.hollow import hollow_model, loader_of, without_products
 from headscope.lm.hooks import kernel_name
 from headscope.lm.model import LanguageModel
-from headscope.lm.proofs import Check, conversion, proven
+from headscope.lm.owners import LIBRARY
+from headscope.lm.proofs import (
+    PATIENCE,
+    Check,
+    alone,
+    conversion,
+    is_whole,
+    kept_conversion,
+    proven,
+    seal,
+)
 from headscope.lm.shards import begin
 from headscope.lm.weights import computes_on_cpu, is_plain, keep_gradients, quantisation
 from headscope.progress import by_size
+from headscope.scratch import scratch
 
 _DTYPES = {
     "float32": torch.float32,
@@ -363,9 +374,8 @@ def _model(
     with contextlib.ExitStack() as undo:
         try:
             if settings["device_map"] is not None:
-                aside = tempfile.TemporaryDirectory(prefix="headscope-offload-", dir=offload_folder)
-                undo.callback(aside.cleanup)
-                settings["offload_folder"] = aside.name
+                aside = undo.enter_context(scratch("offload", offload_folder))
+                settings["offload_folder"] = str(aside)
             if is_gguf(folder):
                 model, report = _from_gguf(folder, config, settings, name)
             else:
@@ -418,8 +428,7 @@ def _from_gguf(
 
     file = open_gguf(path, name)
     wanted = settings["dtype"] if isinstance(settings["dtype"], torch.dtype) else torch.float32
-    kept = conversion(path, wanted)
-    if kept is not None and kept.is_dir():
+    if (kept := kept_conversion(path, wanted)) is not None:
         model, report = _from_pretrained(kept, config, settings, sizes_of_tensors(kept))
         complete_from_gguf(model, file)
         return model, report
@@ -443,24 +452,43 @@ def keep_converted(name: str, dtype: str = "auto") -> Path:
     """Keep the weights of a GGUF file as `load` dequantises them into a dtype; it then reads them
     from the folder that is returned, as long as file, packages and code are the same.
 
-    Raises `InputError` as `load`, and where there is no room.
+    Of several processes that convert a file at once one does, and the others wait for it. Raises
+    `InputError` as `load`, where there is no room, and where another takes too long.
     """
     path, _ = resolve(name, None)
     if not is_gguf(path):
         raise InputError(f"{name} is no GGUF file; other weights are read as they are.")
-    model = load(name, device="cpu", dtype=dtype, check="never").model
-    kept = conversion(path, model.dtype)
-    need = model.get_memory_footprint()
-    if kept is None or need > shutil.disk_usage(kept.parent).free:
+    wanted = dtype_of(dtype, on_cpu=True)
+    assert isinstance(wanted, torch.dtype)
+    open_gguf(path, name)  # what it cannot be read for is told before its bytes are digested
+    kept = conversion(path, wanted)
+    if kept is None:
         raise InputError(
-            f"{name} takes {need / 1e9:.1f} GB in this dtype, and the cache has no room for it; "
-            "set HF_ASSETS_CACHE to a folder that has."
+            "the cache cannot be written to; set HF_ASSETS_CACHE to a folder that can be"
         )
-    if not kept.is_dir():
-        with tempfile.TemporaryDirectory(dir=kept.parent, prefix=".") as aside:
-            made = Path(aside, "model")
+    with alone(kept.with_name(f"{kept.name}.lock"), f"converts {name}") as ours:
+        if is_whole(kept):
+            return kept
+        if not ours:
+            raise InputError(
+                f"{name} is still being converted by another process after {PATIENCE / 60:.0f} "
+                "minutes; wait for it, or end it, and run this again"
+            )
+        shutil.rmtree(kept, ignore_errors=True)  # what is there has been changed
+        model = load(name, device="cpu", dtype=dtype, check="never").model
+        need = model.get_memory_footprint()
+        if need > shutil.disk_usage(kept.parent).free:
+            raise InputError(
+                f"{name} takes {need / 1e9:.1f} GB in this dtype, and the cache has no room for "
+                "it; set HF_ASSETS_CACHE to a folder that has."
+            )
+        if conversion(path, wanted) != kept:
+            raise InputError(f"{name} was changed while it was converted; run this again")
+        with scratch("conversion", kept.parent) as aside:
+            made = aside / "model"
             model.save_pretrained(made)
             (made / "generation_config.json").unlink(missing_ok=True)  # it follows from the file
+            seal(made)
             made.rename(kept)
     return kept
 
@@ -486,6 +514,7 @@ def _from_pretrained(
         return None, place, {}
 
     with (
+        LIBRARY,
         mock.patch.object(core_model_loading, "tqdm", bar),
         mock.patch.object(modeling_utils, "maybe_load_adapters", weights_alone),
     ):
@@ -585,21 +614,24 @@ class WaitingModel(LanguageModel):
         for name in ("tokenizer_or_none", "geometry", "name", "revision", "folder"):
             vars(self)[name] = getattr(hollow, name)
         vars(self).update(_hollow=hollow, _dtype=dtype, _device=device, _load=load)
+        vars(self)["_loading"] = threading.RLock()
 
     def __getattr__(self, name: str) -> Any:
         """`model` and `sites`, which are not there before the weights are."""
         if name not in ("model", "sites"):
             raise AttributeError(name)
-        loaded = self._load()
-        if loaded.geometry != self.geometry:
-            raise InputError(
-                f"{self.name} shows {loaded.geometry} with its weights and {self.geometry} without "
-                "them; load it by headscope.load, and give the model itself to this command's "
-                "function in Python"
-            )
-        vars(self).update(
-            model=loaded.model, sites=loaded.sites, noise=loaded.noise, proved=loaded.proved
-        )
+        with self._loading:
+            if not self.loaded:  # by another thread meanwhile
+                loaded = self._load()
+                if loaded.geometry != self.geometry:
+                    raise InputError(
+                        f"{self.name} shows {loaded.geometry} with its weights and {self.geometry} "
+                        "without them; load it by headscope.load, and give the model itself to "
+                        "this command's function in Python"
+                    )
+                vars(self).update(
+                    model=loaded.model, sites=loaded.sites, noise=loaded.noise, proved=loaded.proved
+                )
         return vars(self)[name]
 
     @property

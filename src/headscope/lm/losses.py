@@ -26,7 +26,6 @@ from headscope.errors import InputError
 from headscope.lm.batching import Batch
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.hooks import (
-    inner_model,
     kept_output,
     outermost,
     replaced_forwards,
@@ -34,6 +33,7 @@ from headscope.lm.hooks import (
 )
 from headscope.lm.inputs import evaluating, parameters_of
 from headscope.lm.model import LanguageModel
+from headscope.lm.owners import inner_model
 from headscope.lm.positions import answers_at
 
 #: Logits held at once: 32 million numbers, 128 MB in 32 bits.
@@ -230,7 +230,7 @@ def checkpointed(lm: LanguageModel) -> Iterator[None]:
     is in evaluation mode inside, also while layers are computed again.  The backward pass has to
     run inside, too.  Every layer gets its own ``forward`` back at the end, also after an exception.
     """
-    with evaluating(lm.model), replaced_forwards(lm.decoder_layers, _twice):
+    with evaluating(lm.model), replaced_forwards(lm.model, lm.decoder_layers, _twice):
         yield
 
 
@@ -296,7 +296,7 @@ def hidden_states(lm: LanguageModel, batch: Batch) -> tuple[torch.Tensor, Any]:
     Gradients are kept where they are switched on.
     """
     # Logits, even of one position a row, would be rows × vocabulary.
-    with kept_output(_decoder(inner_model(lm.model)), stop=True) as outputs:
+    with kept_output(lm.model, _decoder(inner_model(lm.model)), stop=True) as outputs:
         lm.forward(batch, logits=False)
     if not outputs:
         raise LookupError("the model goes round the part that it calls its decoder")
@@ -318,7 +318,7 @@ def vocabulary_logits(lm: LanguageModel, hidden: torch.Tensor, output: Any) -> t
         replaced: Any = type(output)(**fields)
     else:
         replaced = (rows, *output[1:]) if isinstance(output, tuple) else rows
-    with replaced_forwards([_decoder(causal)], lambda _: lambda *args, **kwargs: replaced):
+    with replaced_forwards(causal, [_decoder(causal)], lambda _: lambda *args, **kwargs: replaced):
         # The ids are not read by the decoder that is replaced; only their shape has to fit.
         ids = torch.zeros(rows.shape[:2], dtype=torch.long, device=lm.device)
         logits: torch.Tensor = causal(input_ids=ids, use_cache=False).logits

@@ -39,9 +39,10 @@ from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig, Generation, Observer, StopTable
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.gguf import is_gguf, open_gguf
-from headscope.lm.hooks import inner_model, text_config
+from headscope.lm.hooks import text_config
 from headscope.lm.identity import identity
 from headscope.lm.inputs import evaluating, forward_inputs
+from headscope.lm.owners import inner_model, owned
 from headscope.lm.queries import query_gated
 from headscope.lm.replacement import Replacement
 from headscope.lm.selfcheck import Noise, Proof, checked
@@ -403,8 +404,9 @@ class LanguageModel:
 
     def forward(self, batch: Batch, logits: bool = True, **options: Any) -> Any:
         """What the model returns for a batch (see `headscope.lm.inputs.forward_inputs`)."""
-        self.forget_lengths()
-        return self.model(**(forward_inputs(self.model, batch, logits) | options))
+        with owned(self.model):
+            self.forget_lengths()
+            return self.model(**(forward_inputs(self.model, batch, logits) | options))
 
     def forget_lengths(self) -> None:
         """Let the next pass compute as if it were the model's first.
@@ -525,14 +527,15 @@ class LanguageModel:
         """
         if max_new_tokens is not None:
             config = dataclasses.replace(config or GenerateConfig(), max_new_tokens=max_new_tokens)
-        return generation.generate(
-            self,
-            prompts,
-            config,
-            limits,
-            observe,
-            special,
-            gates=gates,
-            replacement=replacement,
-            progress=progress,
-        )
+        with owned(self.model):
+            return generation.generate(
+                self,
+                prompts,
+                config,
+                limits,
+                observe,
+                special,
+                gates=gates,
+                replacement=replacement,
+                progress=progress,
+            )

@@ -16,8 +16,9 @@ from torch import nn
 
 from headscope.errors import InputError
 from headscope.lm.geometry import AttentionSite
-from headscope.lm.hooks import hooked, inner_model
+from headscope.lm.hooks import hooked
 from headscope.lm.model import LanguageModel
+from headscope.lm.owners import inner_model
 
 
 @dataclasses.dataclass(eq=False)
@@ -126,7 +127,8 @@ def _each_site(
 
         return call
 
-    return hooked(site.projection.register_forward_pre_hook(hook(site)) for site in lm.sites)
+    hooks = (site.projection.register_forward_pre_hook(hook(site)) for site in lm.sites)
+    return hooked(lm.model, hooks)
 
 
 @contextlib.contextmanager
@@ -153,7 +155,7 @@ def moved_outputs(
 
 def between_inputs(
     lm: LanguageModel, other: torch.Tensor, share: float
-) -> contextlib.AbstractContextManager[Any]:
+) -> contextlib.AbstractContextManager[None]:
     """Move the input embeddings of passes inside by a share towards those of other tokens (B, T);
     what a model looks up elsewhere by its tokens stays."""
     inside = False
@@ -169,4 +171,4 @@ def between_inputs(
             inside = False
 
     embeddings: nn.Module = inner_model(lm.model).get_input_embeddings()
-    return embeddings.register_forward_hook(mix)
+    return hooked(lm.model, map(embeddings.register_forward_hook, [mix]))

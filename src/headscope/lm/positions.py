@@ -25,6 +25,7 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
+from headscope.lm.hooks import hooked
 
 if TYPE_CHECKING:
     from headscope.lm.model import LanguageModel
@@ -63,9 +64,9 @@ class Positions:
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
         """Look at what each pass inside is given."""
-        outer = self._model.register_forward_pre_hook(self._look, with_kwargs=True)
-        inner = self._decoder.register_forward_pre_hook(self._begin, with_kwargs=True)
-        with outer, inner:
+        looks = ((self._model, self._look), (self._decoder, self._begin))
+        hooks = (part.register_forward_pre_hook(look, with_kwargs=True) for part, look in looks)
+        with hooked(self._model, hooks):
             try:
                 yield
             finally:

@@ -99,7 +99,7 @@ def record_prefix(lm: LanguageModel, layer: int, stop: bool = False) -> Iterator
     """
     layers = lm.decoder_layers
     _check_layer(layer, len(layers))
-    with kept_output(layers[layer - 1], stop) as outputs:
+    with kept_output(lm.model, layers[layer - 1], stop) as outputs:
         yield Recording(layer, outputs)
 
 
@@ -132,7 +132,7 @@ def replay_prefix(lm: LanguageModel, prefix: Prefix, last: bool = False) -> Iter
             )
         return prefix.output
 
-    with replaced_forwards(layers[: prefix.layer], lambda _: replay):
+    with replaced_forwards(lm.model, layers[: prefix.layer], lambda _: replay):
         yield
 
 
@@ -243,7 +243,7 @@ def last_token(
     began = 0
     seen: dict[int, torch.Tensor] = {}
     keepers = (layer.register_forward_hook(_keeper(seen, at)) for at, layer in enumerate(layers))
-    with evaluating(lm.model), torch.no_grad(), hooked(keepers):
+    with evaluating(lm.model), torch.no_grad(), hooked(lm.model, keepers):
         for end in ends:
             now = kinds[end - 1]
             batch = lm.collate([ids] * len(now.first))

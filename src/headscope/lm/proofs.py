@@ -3,29 +3,37 @@ are the weights of a GGUF file as they were dequantised.
 
 Both lie in the cache of the Hugging Face client (`HF_ASSETS_CACHE`), under a digest of all that
 they depend on: the files of the model, how they were loaded, and the code that checked or converted
-them. What failed is not kept.
+them. Weights are numbers of a run, so the file that they are of is read whole; a verdict is about a
+file of the same place, age and size, which is read here and there. What failed is not kept.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from functools import cache
+from glob import escape
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from huggingface_hub import cached_assets_path
 
+from headscope.errors import Caution
+from headscope.heads.store import write_bytes
+from headscope.lm.checkpoints import digest_of_files
 from headscope.lm.hooks import kernel_name
-from headscope.lm.selfcheck import Noise, Proof, checked
+from headscope.lm.selfcheck import MOST_NOISE, Noise, Proof, checked
 from headscope.lm.shards import all_true, shared
 
 if TYPE_CHECKING:
@@ -35,10 +43,18 @@ if TYPE_CHECKING:
 Check = Literal["once", "always", "never"]
 #: Packages that take part in what a model computes.
 _PACKAGES = ("torch", "transformers", "accelerate", "bitsandbytes", "gguf", "kernels", "peft")
-#: Bytes of a weight file that are read: a header is at its beginning, and is no longer.
-_HEADER = 1 << 20
-#: The part of the cache that holds weights.
-CONVERTED = "converted"
+#: Bytes of a weight file that are read for a verdict: a header is at its beginning, and is no
+#: longer; besides so many parts, evenly spaced to its end.
+_HEADER, _PARTS, _PART = 1 << 20, 64, 1 << 12
+#: Other files are read whole up to this size.
+_LARGE = 1 << 27
+#: Seconds until a word is said of a lock that another process holds, and until it is not waited for
+#: any longer.
+WORD_AFTER, PATIENCE = 5.0, 3600.0
+#: What is noted of the files of a conversion, beside them.
+_SEAL = "kept.json"
+#: The parts of the cache that hold weights, and verdicts.
+CONVERTED, CHECKED = "converted", "self-checks"
 _WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth", ".h5", ".msgpack", ".onnx")
 
 
@@ -51,17 +67,61 @@ def proven(lm: LanguageModel, check: Check, settings: Mapping[str, Any]) -> Proo
     if place is None:  # no cache can be written to
         return checked(lm)
     # Processes that share a model check it together, and cannot wait for each other here.
-    with nullcontext() if shared() else FileLock(place.with_suffix(".lock")):
-        if check == "once" and all_true(place.exists()):
-            # A file that something else has damaged counts as none.
-            with suppress(ValueError, TypeError):
-                noise, proved = json.loads(place.read_text("utf-8"))
-                return Proof(Noise(**noise), str(proved))
+    with nullcontext() if shared() else alone(place.with_suffix(".lock"), f"checks {lm.name}"):
+        kept = _read(place) if check == "once" else None
+        if all_true(kept is not None) and kept is not None:
+            return kept
         proof = checked(lm)
-        unfinished = place.with_suffix(f".{os.getpid()}.part")
-        unfinished.write_text(json.dumps((asdict(proof.noise), proof.proved)), "utf-8")
-        unfinished.replace(place)
+        with suppress(OSError):  # no room: then it is proved again
+            write_bytes(place, json.dumps((asdict(proof.noise), proof.proved)).encode())
     return proof
+
+
+def _read(place: Path) -> Proof | None:
+    """The verdict in a file; None where there is none, or something else has damaged it."""
+    try:
+        noise, proved = json.loads(place.read_text("utf-8"))
+        numbers = {name: noise.pop(name) for name in ("typical", "largest")}
+        whole = all(type(each) is float for each in numbers.values()) and not noise
+        # What a self-check cannot have given: too noisy, or made in time to come.
+        if not whole or not 0 <= numbers["typical"] <= min(MOST_NOISE, numbers["largest"]):
+            return None
+        made = datetime.fromisoformat(proved)
+        if not math.isfinite(numbers["largest"]) or made > datetime.now(UTC) + timedelta(days=1):
+            return None
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return None
+    return Proof(Noise(**numbers), proved)
+
+
+@contextmanager
+def alone(lock: Path, doing: str) -> Iterator[bool]:
+    """Hold a lock among processes, and say so where another one has it.
+
+    False where that one has it for `PATIENCE` seconds. A lock that cannot be had at all, as on some
+    network's disks, is not waited for.
+    """
+    held, ours = FileLock(lock), True
+    try:
+        try:
+            held.acquire(timeout=WORD_AFTER)
+        except Timeout:
+            warnings.warn(
+                Caution(
+                    f"another process {doing}; this one waits for it, for {PATIENCE / 60:.0f} "
+                    f"minutes at most (its lock: {lock})"
+                ),
+                stacklevel=3,
+            )
+            held.acquire(timeout=max(0.0, PATIENCE - WORD_AFTER))
+    except Timeout:
+        ours = False
+    except (OSError, NotImplementedError):
+        pass
+    try:
+        yield ours
+    finally:
+        held.release()
 
 
 def _place(lm: LanguageModel, settings: Mapping[str, Any]) -> Path | None:
@@ -77,16 +137,60 @@ def _place(lm: LanguageModel, settings: Mapping[str, Any]) -> Path | None:
         "attention": kernel_name(lm.model),
         "machine": [platform.machine(), torch.backends.cpu.get_cpu_capability()],
     }  # fmt: skip
-    folder = kept_in("self-checks")
+    folder = kept_in(CHECKED)
     return folder and folder / f"{_key(about)}.json"
 
 
 def conversion(model: Path, dtype: torch.dtype) -> Path | None:
-    """The folder of a GGUF file's weights in a dtype, there if they are kept; None where the cache
-    cannot be written to."""
+    """The folder of a GGUF file's weights in a dtype, named by the file's content; None where the
+    cache cannot be written to."""
     folder = kept_in(CONVERTED)
-    key = _key({"files": _files(model)})[:16]
-    return folder and folder / f"{model.name} {str(dtype).removeprefix('torch.')} {key}"
+    if folder is None:
+        return None
+    return folder / f"{_named(model, dtype)}{_key({'content': digest_of_files(model)})[:16]}"
+
+
+def kept_conversion(model: Path, dtype: torch.dtype) -> Path | None:
+    """The folder of a GGUF file's weights in a dtype, where they are kept as they were made."""
+    folder = kept_in(CONVERTED)
+    # The file is read whole only where there is something that might be its own.
+    if folder is None or not any(folder.glob(f"{escape(_named(model, dtype))}*/")):
+        return None
+    kept = conversion(model, dtype)
+    if kept is None or not kept.is_dir():
+        return None
+    if is_whole(kept):
+        return kept
+    warnings.warn(
+        Caution(
+            f"the weights kept of {model.name} have been changed since, so they are made anew; "
+            f"keep them again by headscope cache {model}"
+        ),
+        stacklevel=2,
+    )
+    return None
+
+
+def _named(model: Path, dtype: torch.dtype) -> str:
+    return f"{model.name} {str(dtype).removeprefix('torch.')} "
+
+
+def seal(folder: Path) -> None:
+    """Note which files a conversion has, for `is_whole`."""
+    (folder / _SEAL).write_text(json.dumps(_state(folder)), "utf-8")
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether nobody has touched the files of a conversion since they were made."""
+    try:
+        return bool(json.loads((folder / _SEAL).read_text("utf-8")) == _state(folder))
+    except (OSError, ValueError, RecursionError):
+        return False
+
+
+def _state(folder: Path) -> dict[str, list[int]]:
+    files = {file.name: file.stat() for file in folder.iterdir() if file.name != _SEAL}
+    return {name: [of.st_size, of.st_mtime_ns, of.st_ctime_ns] for name, of in files.items()}
 
 
 def kept_in(kind: str) -> Path | None:
@@ -105,19 +209,26 @@ def _key(about: Mapping[str, Any]) -> str:
 
 
 def _files(model: Path) -> list[list[Any]]:
-    """The files of a model: of weights the header, size and time of change; of others a digest."""
+    """The files of a model: of weights and other large ones size, inode, times of change (that of
+    the inode is no program's to set) and a digest of some parts; of the rest a digest."""
     whole = model.is_dir()
     files = sorted(file for file in model.iterdir() if file.is_file()) if whole else [model]
     listed: list[list[Any]] = []
     for file in files:
         with file.open("rb") as opened:
-            if file.suffix in _WEIGHTS or not whole:
-                about, read = file.stat(), opened.read(_HEADER)
-                listed.append([file.name, about.st_size, about.st_mtime_ns])
+            about = os.fstat(opened.fileno())
+            if file.suffix in _WEIGHTS or not whole or about.st_size > _LARGE:
+                of = about.st_size, about.st_ino, about.st_mtime_ns, about.st_ctime_ns
+                listed.append([file.name, *of])
+                digest = hashlib.sha256(opened.read(_HEADER))
+                last = max(0, about.st_size - _PART)
+                for number in range(_PARTS):
+                    opened.seek(last * number // (_PARTS - 1))
+                    digest.update(opened.read(_PART))
             else:
                 listed.append([file.name])
-                read = opened.read()
-        listed[-1].append(hashlib.sha256(read).hexdigest())
+                digest = hashlib.sha256(opened.read())
+        listed[-1].append(digest.hexdigest())
     return listed
 
 

@@ -78,7 +78,7 @@ def _scaled(lm: LanguageModel, values: torch.Tensor) -> Iterator[None]:
         for site in lm.sites
         if values.requires_grad or not bool((values[..., site.layer, : site.heads] == 1).all())
     ]
-    with changing_queries(changed, change):
+    with changing_queries(lm.model, changed, change):
         yield
 
 
@@ -102,7 +102,7 @@ def check_queries(lm: LanguageModel) -> None:
         problems.extend(_problem(sites[module], call))
 
     zeros = torch.zeros(lm.geometry.shape)
-    with _scaled(lm, zeros), observing(list(sites), look):
+    with _scaled(lm, zeros), observing(lm.model, list(sites), look):
         probe_pass(lm)
     if problems:
         raise InputError(

@@ -262,7 +262,7 @@ def _passes(
         return hook
 
     hooks = (site.projection.register_forward_pre_hook(looking(site)) for site in lm.sites)
-    with hooked(hooks), evaluating(lm.model), torch.no_grad():
+    with hooked(lm.model, hooks), evaluating(lm.model), torch.no_grad():
         for _ in lm.in_batches([len(rows[at]) for at in kept], batch_tokens, read):
             yield
 

@@ -39,7 +39,7 @@ _PASSES, _MORE_PASSES = 3, 8
 #: weights of one that waits in memory or on disk are read anew for every pass.
 _ROWS = 128
 #: Noise, as `Noise.typical`, beyond which nothing can be measured; padding may do as much in bf16.
-_MOST_NOISE = 0.25
+MOST_NOISE = 0.25
 
 _ADVICE = (
     "headscope cannot be trusted with this model as it is loaded; try attn_implementation="
@@ -140,7 +140,7 @@ class _Check:
         changed = torch.cat([rows[:1, :-1], rows[1:, -1:]], dim=1)
         self.three = Batch.of(torch.cat([rows, changed]), torch.cat([mask, mask[:1]]))
         self.calls: dict[int, list[tuple[torch.Tensor, torch.Tensor]]] = {}
-        with hooked(self._record(site) for site in lm.sites):
+        with hooked(lm.model, (self._record(site) for site in lm.sites)):
             self.plain = self.logits(self.three)
         self.real = self.three.attention_mask.bool().to(self.plain.device)
 
@@ -200,7 +200,7 @@ class _Check:
         """Measure the noise of so many passes."""
         more = (self.logits(self.three)[self.real] for _ in range(count - 1))
         self.noise = Noise.of([self.plain[self.real], *more])
-        if self.noise.typical > _MOST_NOISE:
+        if self.noise.typical > MOST_NOISE:
             raise self.failed(
                 " is not deterministic: passes over the same tokens differ by "
                 f"{self.noise.typical:.3g} standard deviations of the logits"

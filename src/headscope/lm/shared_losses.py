@@ -27,10 +27,11 @@ from headscope.errors import InputError, out_of_memory
 from headscope.heads import Gate
 from headscope.lm.batching import MOST_MASKED, Batch, memory_errors, release_memory
 from headscope.lm.gates import gate_tensor
-from headscope.lm.hooks import inner_model, once_a_model
+from headscope.lm.hooks import once_a_model
 from headscope.lm.inputs import evaluating
 from headscope.lm.losses import applies_apart, losses_at
 from headscope.lm.model import LanguageModel
+from headscope.lm.owners import inner_model
 from headscope.lm.positions import answers_at
 from headscope.lm.prefix import Prefix, can_share, record_prefix, replay_prefix
 from headscope.lm.replacement import Replacement

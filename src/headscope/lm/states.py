@@ -130,7 +130,7 @@ def _reading(lm: LanguageModel, shape: tuple[int, int]) -> Iterator[_Taken]:
                 yield before(layer.get_submodule(place), taken.read, number)
             yield after(layer, taken.left, number)
 
-    with hooked(hooks()):
+    with hooked(lm.model, hooks()):
         yield taken
 
 
@@ -233,7 +233,7 @@ def _watch(lm: LanguageModel, silenced: Iterable[AttentionSite] = ()) -> list[_S
         for number, layer in enumerate(layers):
             yield from _watch_layer(seen[number], layer, sites.get(number))
 
-    with hooked(hooks()):
+    with hooked(lm.model, hooks()):
         probe_pass(lm, (7,))
     return seen
 

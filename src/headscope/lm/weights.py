@@ -31,10 +31,11 @@ from torch import nn
 from torch.nn import functional
 
 from headscope.errors import InputError, MissingExtra
-from headscope.lm.hooks import Forward, inner_model, replaced_forwards
+from headscope.lm.hooks import Forward, replaced_forwards
+from headscope.lm.owners import inner_model, interposing
 
 if TYPE_CHECKING:
-    from headscope.lm.geometry import AttentionSite
+    from headscope.lm.model import LanguageModel
 
 _SIZE = re.compile(r"\d+(\.\d+)?\s*([KMGT]i?B)", re.IGNORECASE)
 _DEVICE = re.compile(r"cpu|disk|mps|\d+|(cuda|xpu|npu):\d+")
@@ -286,7 +287,7 @@ def _through(module: nn.Module) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def changeable_weights(sites: Sequence[AttentionSite]) -> Iterator[dict[int, torch.Tensor]]:
+def changeable_weights(lm: LanguageModel) -> Iterator[dict[int, torch.Tensor]]:
     """Each layer's W_O as a matrix (out, in) that can be changed in place.
 
     The model's own, where that is one.  A projection that is quantised, or waits in a file, runs
@@ -295,13 +296,13 @@ def changeable_weights(sites: Sequence[AttentionSite]) -> Iterator[dict[int, tor
     from transformers.pytorch_utils import Conv1D
 
     weights: dict[int, torch.Tensor] = {}
-    if any(site.mesh is not None for site in sites):
+    if any(site.mesh is not None for site in lm.sites):
         raise InputError(
             "The weights of a model that is divided among processes cannot be changed; leave "
             "tp_plan out."
         )
-    with contextlib.ExitStack() as stack:
-        for site in sites:
+    with interposing(lm.model), contextlib.ExitStack() as stack:
+        for site in lm.sites:
             projection: Any = site.projection
             if is_plain(projection) and projection.weight.device.type != "meta":
                 own = projection.weight.data
@@ -322,5 +323,5 @@ def changeable_weights(sites: Sequence[AttentionSite]) -> Iterator[dict[int, tor
             def instead(_: Forward, own: Forward = multiply) -> Forward:
                 return own
 
-            stack.enter_context(replaced_forwards([projection], instead))
+            stack.enter_context(replaced_forwards(lm.model, [projection], instead))
         yield weights

@@ -27,13 +27,13 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headscope.measure.metrics import check_texts
+from headscope.scratch import scratch
 
 COMET = "HEADSCOPE_COMET"
 BLEURT = "HEADSCOPE_BLEURT"
@@ -155,13 +155,12 @@ def _score(
     try:
         command = _command(name, variable)
         seconds = _limit() if timeout is None else timeout
-        with tempfile.TemporaryDirectory(prefix="headscope-") as place:
-            folder = Path(place)
+        with scratch("measure") as folder:
             for file, lines in texts.items():
                 _write(folder / file, lines)
             stderr = _run(
                 name,
-                [*command, *(word.replace("{}", place) for word in arguments.split())],
+                [*command, *(word.replace("{}", str(folder)) for word in arguments.split())],
                 folder,
                 seconds,
                 prints,

@@ -13,14 +13,13 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache
 from glob import escape
 from os import PathLike
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import quote, unquote
@@ -33,6 +32,7 @@ from headscope.progress import Report
 from headscope.runs.plain import dump_json, dump_jsonl, file_digest
 from headscope.runs.reading import read_object, read_result
 from headscope.runs.signature import Signature, collect_provenance, now
+from headscope.scratch import scratch
 
 RUN, DONE, RESULT, PROVENANCE, LOCK = (
     "run.json",
@@ -100,9 +100,9 @@ def working_in(group: Group) -> None:
 
 @cache
 def _copies() -> Path:
-    folder = TemporaryDirectory(prefix="headscope-runs-")
-    atexit.register(folder.cleanup)
-    return Path(folder.name).resolve()
+    held = ExitStack()
+    atexit.register(held.close)
+    return held.enter_context(scratch("runs")).resolve()
 
 
 def _own(folder: Path) -> Path:

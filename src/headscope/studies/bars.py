@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -117,24 +118,27 @@ class _Bars:
 def counted(title: str, items: Collection[T]) -> Iterator[T]:
     """Iterate over items and show how far that is, where a block of `progress` runs."""
     for done, item in enumerate(items):
-        for update in _blocks[-1:]:
-            update(title, done, len(items))
+        _tell(title, done, len(items))
         yield item
-    for update in _blocks[-1:]:
-        update(title, len(items), len(items))
+    _tell(title, len(items), len(items))
 
 
-#: The blocks of `progress` that run, the innermost last.
-_blocks: list[Progress] = []
+#: What the innermost block of `progress` around the running code shows things by.
+_shown: ContextVar[Progress | None] = ContextVar("progress that is shown", default=None)
+
+
+def _tell(title: str, done: int, total: int) -> None:
+    if (update := _shown.get()) is not None:
+        update(title, done, total)
 
 
 @contextmanager
 def _showing(update: Progress) -> Iterator[Progress]:
-    _blocks.append(update)
+    before = _shown.set(update)
     try:
         yield update
     finally:
-        _blocks.pop()
+        _shown.reset(before)
 
 
 class _Clock:
@@ -267,16 +271,26 @@ def chosen(wanted: Progress | bool | None, loads: bool) -> Iterator[Progress | N
             yield update
 
 
+#: What `transformers` was to call for its bars, for each block that has its own shown; the first
+#: is put back when all have ended, since blocks of several threads end in any order.
+_hooks_before: list[Any] = []
+_hooking = threading.Lock()
+
+
 @contextmanager
 def _own_loading_bars() -> Iterator[None]:
     from transformers.utils import logging
 
     library: Any = logging  # its functions carry no types
-    before = library.set_tqdm_hook(_loading_bar_alone)
+    with _hooking:
+        _hooks_before.append(library.set_tqdm_hook(_loading_bar_alone))
     try:
         yield
     finally:
-        library.set_tqdm_hook(before)
+        with _hooking:
+            before = _hooks_before.pop()
+            if not _hooks_before:
+                library.set_tqdm_hook(before)
 
 
 def _loading_bar_alone(factory: Callable[..., Any], args: Any, options: dict[str, Any]) -> Any:
@@ -316,8 +330,7 @@ class _Counter:
 
     def update(self, more: int) -> None:
         self._done += more
-        for update in _blocks[-1:]:
-            update(self._title, self._done, self._total)
+        _tell(self._title, self._done, self._total)
 
     def __enter__(self) -> _Counter:
         return self

@@ -1,14 +1,19 @@
-"""`headscope cache`: the weights of GGUF files as they were dequantised, kept for later starts."""
+"""`headscope cache`: the weights of GGUF files as they were dequantised, kept for later starts, and
+what processes that were killed have left behind."""
 
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Annotated
 
+from headscope import scratch
 from headscope.errors import InputError
 from headscope.runs import Result, Signature
 from headscope.settings import Option, Settings
+from headscope.studies.functions import INPUTS
 from headscope.studies.models import DTYPE, DtypeName
 from headscope.studies.study import Study
 
@@ -18,7 +23,8 @@ class Cache(Settings):
     """List the converted weights of GGUF files that are kept, with their sizes.
 
     With a file its weights are dequantised and kept, so that later commands with this file and
-    dtype read them as they are; numbers stay the same.
+    dtype read them as they are; numbers stay the same. What processes that were killed have left
+    behind (there, in the system's folder for temporary files, and below runs/inputs) is listed too.
     """
 
     gguf: Annotated[
@@ -26,6 +32,7 @@ class Cache(Settings):
     ] = None
     dtype: Annotated[DtypeName, DTYPE] = "auto"
     clear: Annotated[bool, Option("Delete all that is kept, before a model is converted.")] = False
+    sweep: Annotated[bool, Option("Delete what processes that were killed left behind.")] = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,36 +40,61 @@ class Kept(Result):
     """Bytes of all that is kept by name (file, dtype and a digest), and the folder that it is in.
 
     What no longer fits its file, or was made by another version, is listed, too; nothing uses it.
+    `left`: bytes of what killed processes left behind, by place; `swept`: whether it is gone now.
     """
 
     folder: str
     kept: dict[str, int]
+    left: dict[str, int] = field(default_factory=dict)
+    swept: bool = False
 
 
 def _cache(config: Cache) -> Kept:
     from headscope.lm.loading import keep_converted
-    from headscope.lm.proofs import CONVERTED, kept_in
+    from headscope.lm.proofs import CHECKED, CONVERTED, kept_in
 
-    folder = kept_in(CONVERTED)
-    if folder is None:
+    folder, checked = kept_in(CONVERTED), kept_in(CHECKED)
+    if folder is None or checked is None:
         raise InputError("the cache cannot be written to; set HF_ASSETS_CACHE to another folder")
+    left = scratch.left_over([folder, checked, Path(tempfile.gettempdir()), INPUTS])
+    if config.sweep:
+        scratch.sweep(left)
     if config.clear:
-        shutil.rmtree(folder)
+        for place in _kept(folder):  # not what another process is making
+            shutil.rmtree(place)
     if config.gguf is not None:
         keep_converted(config.gguf, config.dtype)
-    sizes = {
-        place.name: sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
-        for place in sorted(folder.glob("[!.]*"))
-    }
+    sizes = {place.name: scratch.size_of(place) for place in _kept(folder)}
     return Kept(
-        signature=str(Signature.of("cache", {"kept": sizes}, {})), folder=str(folder), kept=sizes
+        signature=str(Signature.of("cache", {"kept": sizes}, {})),
+        folder=str(folder),
+        kept=sizes,
+        left={str(place): size for place, size in left.items()},
+        swept=config.sweep,
+    )
+
+
+def _kept(folder: Path) -> list[Path]:
+    return sorted(
+        place
+        for place in folder.glob("[!.]*/")
+        if not place.name.startswith(scratch.PREFIX) and place.is_dir()
     )
 
 
 def _text(result: Kept) -> str:
-    lines = [f"{size / 1e9:8.2f} GB  {name}" for name, size in result.kept.items()]
-    total = f"{sum(result.kept.values()) / 1e9:8.2f} GB  in {result.folder}"
-    return "\n".join([*lines, total])
+    lines = [f"{_size(size)}  {name}" for name, size in result.kept.items()]
+    lines.append(f"{_size(sum(result.kept.values()))}  in {result.folder}")
+    if result.left:
+        lines += ["", *(f"{_size(size)}  {place}" for place, size in result.left.items())]
+        what = f"left by processes that were killed ({len(result.left)})"
+        said = "now deleted" if result.swept else "--sweep deletes it"
+        lines.append(f"{_size(sum(result.left.values()))}  {what}; {said}")
+    return "\n".join(lines)
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e9:8.2f} GB"
 
 
 command = Study(Cache, _cache, _text, out=None, loads=lambda config: config.gguf is not None)

@@ -13,7 +13,6 @@ import json
 import math
 import re
 import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import MISSING, dataclass, is_dataclass, replace
 from dataclasses import fields as fields_of
@@ -32,6 +31,7 @@ from headscope.heads.resolve import LIST, save_scores
 from headscope.heads.store import write_bytes
 from headscope.own import OwnMeasure
 from headscope.runs import Result, begins, file_digest
+from headscope.scratch import scratch
 from headscope.settings import Final, GivenOption, build, options_in, plain_type
 from headscope.studies.bars import chosen
 from headscope.studies.models import given_model
@@ -433,8 +433,8 @@ def _stored_rows(rows: list[dict[str, Any]]) -> str | list[Any]:
 
 def _stored_heads(save: Callable[[Path], None]) -> str:
     INPUTS.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=INPUTS) as folder:
-        place = Path(folder, "heads")
+    with scratch("heads", INPUTS) as folder:
+        place = folder / "heads"
         place.mkdir()
         save(place)
         digests = [file_digest(file) for file in sorted(place.rglob("*")) if file.is_file()]

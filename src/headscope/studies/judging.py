@@ -241,7 +241,8 @@ def tokens_of(lm: LanguageModel) -> Iterator[dict[str, float]]:
         kind = "gradient_tokens" if torch.is_grad_enabled() else "forward_tokens"
         counted[kind] += states.shape[:-1].numel() / len(layers)
 
-    with hooked(layer.register_forward_pre_hook(counts, with_kwargs=True) for layer in layers):
+    hooks = (layer.register_forward_pre_hook(counts, with_kwargs=True) for layer in layers)
+    with hooked(lm.model, hooks):
         yield counted
 
 

@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -218,7 +218,8 @@ def kept_model() -> Iterator[None]:
 
 @contextmanager
 def given_model(lm: Any) -> Iterator[dict[str, str]]:
-    """Let commands take a loaded model where they ask for one of its name and revision.
+    """Let commands take a loaded model where they ask for one of its name and revision; other
+    threads wait with theirs until the block has ended.
 
     It is one of `headscope.load`, or of `transformers`, which is loaded from there first. Gives the
     options that name it; none, where `lm` is no loaded model.
@@ -231,11 +232,19 @@ def given_model(lm: Any) -> Iterator[dict[str, str]]:
         yield {}
         return
     named = {"model": lm.name} | ({"revision": lm.revision} if lm.revision else {})
-    before = _GIVEN.set((ModelChoice(**named), lm))
-    try:
-        yield named
-    finally:
-        _GIVEN.reset(before)
+    with _owned_for_a_study(lm):
+        before = _GIVEN.set((ModelChoice(**named), lm))
+        try:
+            yield named
+        finally:
+            _GIVEN.reset(before)
+
+
+def _owned_for_a_study(lm: LanguageModel) -> AbstractContextManager[None]:
+    from headscope.lm.owners import STUDY, owned
+
+    # One that has no weights yet is of this study alone.
+    return owned(lm.model, STUDY) if getattr(lm, "loaded", True) else nullcontext()
 
 
 def kin(model: str, others: Iterable[str], part: str) -> tuple[str, ...]:

@@ -53,9 +53,12 @@ class Attached:
     """
 
     def __init__(self, lm: LanguageModel, adaptation: Adaptation) -> None:
+        from headscope.lm.owners import attaching
+
         self.model = lm.model
         self.adaptation = adaptation
-        with contextlib.ExitStack() as stack:
+        # No thread owns the model for gates that are part of it until they are removed.
+        with attaching(lm.model), contextlib.ExitStack() as stack:
             stack.enter_context(lm.adapted(adaptation))
             # The model holds on to this: an end of the context, as of one that nobody refers to
             # any more, would take the gates off without a word.
@@ -67,7 +70,10 @@ class Attached:
 
         Of several gates on one model any may be removed first.
         """
-        self._held.close()
+        from headscope.lm.owners import owned
+
+        with owned(self.model):
+            self._held.close()
 
     def __enter__(self) -> Any:
         return self.model
@@ -92,7 +98,8 @@ def attach(
     *,
     check: bool = True,
 ) -> Attached:
-    """Put gates on a model until they are removed, as for a pipeline that outlives a block.
+    """Put gates on a model until they are removed, as for a pipeline that outlives a block; passes
+    of all threads are gated then.
 
     Args:
         model: a decoder of `transformers`, an adapter model around one, a pipeline that holds one,
@@ -150,7 +157,10 @@ def adapted(
     The gates are taken off at the end, also after an exception. Contexts nest: gates multiply.
     Arguments and errors are those of `attach`.
     """
-    with attach(model, what, tokenizer, check=check) as gated:
+    from headscope.lm.owners import interposing
+
+    lm = _language_model(model, tokenizer, check)
+    with interposing(lm.model), attach(lm, what) as gated:
         yield gated
 
 

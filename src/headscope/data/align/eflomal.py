@@ -16,12 +16,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 
 from headscope.data.pairs import Links, parse_links
 from headscope.errors import InputError, MissingExtra
+from headscope.scratch import scratch
 
 _Set = Set[tuple[int, int]]
 
@@ -176,8 +175,8 @@ def _fit(pairs: Sequence[tuple[Units, Units]], options: Eflomal) -> tuple[list[L
         rel_iterations=options.iterations,
         null_prior=options.null_prior,
     )
-    with TemporaryDirectory() as folder:
-        files = [Path(folder) / name for name in ("forward", "backward")]
+    with scratch("align") as folder:
+        files = [folder / name for name in ("forward", "backward")]
         try:
             aligner.align(
                 _numbered([source for source, _ in pairs], options),

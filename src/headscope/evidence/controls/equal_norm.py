@@ -37,7 +37,8 @@ def output_norms(lm: LanguageModel, rows: list[list[int]]) -> np.ndarray[Any, An
 
         return add
 
-    with hooked(site.projection.register_forward_pre_hook(adding(site)) for site in lm.sites):
+    hooks = (site.projection.register_forward_pre_hook(adding(site)) for site in lm.sites)
+    with hooked(lm.model, hooks):
         for row in filter(None, rows):
             lm.forward(lm.collate([row]), logits=False)
     return norms

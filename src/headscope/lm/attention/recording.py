@@ -22,6 +22,7 @@ from headscope.lm.geometry import AttentionSite
 from headscope.lm.hooks import ended_early, hooked, kernel_name, once_a_model
 from headscope.lm.inputs import probe_pass
 from headscope.lm.interpose import Call, observing
+from headscope.lm.owners import interposing
 from headscope.lm.shards import whole, whole_call
 
 if TYPE_CHECKING:
@@ -51,8 +52,8 @@ def capture_way(lm: LanguageModel) -> Way:
             returned.add(module)
 
     with (
-        observing(list(sites), lambda module, call: called.add(module)),
-        hooked(module.register_forward_hook(look) for module in sites),
+        observing(lm.model, list(sites), lambda module, call: called.add(module)),
+        hooked(lm.model, (module.register_forward_hook(look) for module in sites)),
     ):
         probe_pass(lm)
     if called == set(sites):
@@ -306,11 +307,13 @@ def recording(
             )
         end(done)
 
-    with ended_early() as stopped, contextlib.ExitStack() as stack:
+    # Owned before the first question to the model, and until its last hook is gone.
+    with ended_early() as stopped, interposing(lm.model), contextlib.ExitStack() as stack:
         if capture_way(lm) == "function":
-            stack.enter_context(observing(list(sites), on_call))
+            stack.enter_context(observing(lm.model, list(sites), on_call))
         else:
-            stack.enter_context(hooked(one.register_forward_hook(on_weights) for one in sites))
+            hooks = (one.register_forward_hook(on_weights) for one in sites)
+            stack.enter_context(hooked(lm.model, hooks))
         # Entered with the cache, also by a pass that goes round the language model head.
         stack.enter_context(lm.decoder.register_forward_pre_hook(enter, with_kwargs=True))
         stack.enter_context(lm.decoder.register_forward_hook(leave, always_call=True))

@@ -35,8 +35,9 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 from headscope.errors import Caution, clause, out_of_memory
 from headscope.lm.batching import MOST_MASKED, UNBOUNDED, Batch, memory_errors, release_memory
 from headscope.lm.generation.stopping import NewlineStop, RowStop
-from headscope.lm.hooks import inner_model, once_a_model
+from headscope.lm.hooks import once_a_model
 from headscope.lm.inputs import evaluating, parameters_of, probe_batch
+from headscope.lm.owners import inner_model
 from headscope.lm.positions import answers_at
 from headscope.lm.prefix import Prefix, can_share, record_prefix, replay_prefix
 from headscope.lm.selfcheck import Noise

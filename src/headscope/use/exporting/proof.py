@@ -302,7 +302,7 @@ def _folded(
     if lm.quantised is not None or not masked or lm.dtype not in (*wide, rounded):
         return None
     held = []
-    with changeable_weights(lm.sites) as weights, _parts_gated(lm, feed_forward):
+    with changeable_weights(lm) as weights, _parts_gated(lm, feed_forward):
         try:
             for site in lm.sites:
                 weight, factors = weights[site.layer], channel_factors(site, gate)
@@ -338,7 +338,7 @@ def _change_added(lm: LanguageModel, gate: Gate) -> Iterator[None]:
 
         return add
 
-    with hooked(hooks()):
+    with hooked(lm.model, hooks()):
         yield
 
 

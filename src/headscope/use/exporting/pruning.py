@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,6 +28,7 @@ from headscope.lm.geometry import key_value_heads
 from headscope.lm.hollow import hollow_model, without_products
 from headscope.lm.hooks import text_config
 from headscope.results.export import ExportedFiles, PrunedHeads
+from headscope.scratch import scratch
 from headscope.use.exporting.checkpoint import fold_checkpoint, quantised_by
 from headscope.use.exporting.scaling import loaded_as
 from headscope.use.exporting.tensors import Sliced, Stored, stored_tensors
@@ -189,9 +189,9 @@ def _smaller(lm: LanguageModel, settings: Mapping[str, int], slices: _Slices) ->
     """The hollow model of changed settings. InputError if more than the slices would change."""
     assert lm.folder is not None
     raw = json.loads((lm.folder / "config.json").read_bytes())
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch("pruning") as folder:
         Path(folder, "config.json").write_text(json.dumps({**raw, **settings}), encoding="utf-8")
-        config = read_config(Path(folder), lm.name)
+        config = read_config(folder, lm.name)
     smaller = hollow_model(lm.name, lm.folder, config, lm.tokenizer_or_none, lm.revision)
     before, after = _shapes(lm), _shapes(smaller)
     for name in sorted(before.keys() | after.keys()):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -30,6 +29,7 @@ from headscope.results.mixture import (
 from headscope.runs import Run, carry_out, encode, file_digest
 from headscope.runs.codec import decode
 from headscope.runs.plain import dump_json, plain
+from headscope.scratch import scratch
 from headscope.use.corpus.records import valid_unicode
 from headscope.use.mixing.choose import Cuts, DocumentChoice, choose, score_places
 from headscope.use.mixing.index import Index, SameTexts, build_index
@@ -360,9 +360,9 @@ def verify_manifest(folder: str | Path, sources: Sequence[str | Path] | None = N
     plan = MixPlan(**manifest.plan)
     _check_files(folder, manifest)
     written = [RatedFile(folder / file.file, file.sha256, file.bytes) for file in manifest.files]
-    with tempfile.TemporaryDirectory() as name:
-        index = build_index(Path(name) / "written", written, plan)
-        recount = _recount(index, plan, manifest, Path(name) / "texts")
+    with scratch("mixture") as aside:
+        index = build_index(aside / "written", written, plan)
+        recount = _recount(index, plan, manifest, aside / "texts")
     wrong = _first_difference(manifest, plan, recount)
     if wrong is None and index.rows != tuple(file.documents for file in manifest.files):
         wrong = "the documents of a file"
@@ -443,9 +443,9 @@ def _first_difference_to_sources(
             f"{folder / FILE} names other files than those given; name the ones that the "
             "mixture was made of, in the same order"
         )
-    with tempfile.TemporaryDirectory() as name:
-        index = build_index(Path(name) / "corpus", files, plan)
-        choice = choose(index, plan, Path(name) / "texts")
+    with scratch("mixture") as aside:
+        index = build_index(aside / "corpus", files, plan)
+        choice = choose(index, plan, aside / "texts")
     again = Manifest.of(plan, files, index, choice, manifest.files)
     for code, mix in again.languages.items():
         other = manifest.languages.get(code)

@@ -131,8 +131,8 @@ class HarnessModel:
         """
         import torch
 
-        from headscope.lm.hooks import inner_model
         from headscope.lm.inputs import evaluating, leaves_out_logits
+        from headscope.lm.owners import inner_model
 
         rows: dict[tuple[int, ...], list[int]] = {}
         for number, (context, continuation) in enumerate(pairs):

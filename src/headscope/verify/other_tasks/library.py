@@ -8,6 +8,7 @@ While the harness is at work it is quiet and seeded, and everything is put back 
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fnmatch
 import functools
@@ -19,7 +20,6 @@ import logging
 import os
 import random
 import sys
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ from typing import Any
 
 from headscope.errors import InputError, nearest, need
 from headscope.measure.metrics import normalize_answer
+from headscope.scratch import scratch
 from headscope.verify.other_tasks.files import TaskFile, read_folder, read_task_file
 
 #: Multilingual groups of the harness and what they ask for.
@@ -148,9 +149,9 @@ def load_tasks(
     need("lm_eval", "verify tasks", "tasks")
     loaded: dict[str, LoadedTask] = {}
     with quiet(allow_code), seeded(seed):
-        scratch = _scratch_folder().name
+        tables = str(_scratch_folder())
         for name in names:
-            for task, groups in _build(name, allow_code, scratch):
+            for task, groups in _build(name, allow_code, tables):
                 if task.task_name not in loaded:
                     loaded[task.task_name] = _examine(task, groups, shots, limit, seed)
     if not loaded:
@@ -158,7 +159,7 @@ def load_tasks(
     return list(loaded.values())
 
 
-def _build(name: str, allow_code: bool, scratch: str) -> Iterator[tuple[Any, tuple[str, ...]]]:
+def _build(name: str, allow_code: bool, tables: str) -> Iterator[tuple[Any, tuple[str, ...]]]:
     path = Path(name)
     if path.is_dir() or path.is_file() or path.suffix in (".yaml", ".yml"):
         files = (read_folder if path.is_dir() else read_task_file)(path, allow_code)
@@ -166,7 +167,7 @@ def _build(name: str, allow_code: bool, scratch: str) -> Iterator[tuple[Any, tup
         for file in files:
             if file.members is None:
                 within = tuple(g.name for g in groups if file.name in (g.members or ()))
-                yield _build_file(file, scratch), within
+                yield _build_file(file, tables), within
         return
     manager = _index()
     for title in resolve(name):
@@ -296,9 +297,11 @@ def _line(error: BaseException) -> str:
 
 
 @functools.cache
-def _scratch_folder() -> tempfile.TemporaryDirectory[str]:
+def _scratch_folder() -> Path:
     """Where `datasets` puts tables made of local files; read from there while a task is used."""
-    return tempfile.TemporaryDirectory(prefix="headscope-tasks-")
+    held = contextlib.ExitStack()
+    atexit.register(held.close)
+    return held.enter_context(scratch("tasks"))
 
 
 @contextlib.contextmanager
