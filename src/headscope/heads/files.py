@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from headscope.errors import InputError, check_unicode
 from headscope.heads.geometry import Geometry, Head
 from headscope.heads.hub import exists
+from headscope.heads.store import parsed
 
 #: The lists of scores in the files of dual-route induction; the first is read unless one is named.
 NEXT_TOKEN = "next_tok_attn"
@@ -266,7 +267,7 @@ def _of_json(file: Path, text: str, part: str) -> tuple[str, Iterable[Entry]]:
         text = re.sub(r",(\s*\])", r"\1", text)
     fix = "write tuples such as [(5, 3, 0.7), (7, 11, 0.6)]" if tuples else _WRITE
     try:
-        json.loads(text)
+        parsed(text)
     except json.JSONDecodeError as error:
         raise InputError(
             f"{file}, line {error.lineno}: is not valid JSON ({error.msg}); {fix}"
