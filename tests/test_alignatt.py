@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast, get_args
 
 import numpy as np
 import pytest
@@ -15,9 +17,19 @@ from hypothesis import strategies as st
 from conftest import Said
 from headscope.data.pairs import PairSource, read_pairs
 from headscope.errors import Caution, InputError
-from headscope.heads import Geometry, Head, HeadScores, HeadSet, resolve_heads
+from headscope.heads import (
+    Geometry,
+    GroupedGeometry,
+    Head,
+    HeadScores,
+    HeadSet,
+    resolve_heads,
+)
 from headscope.heads.files import read_heads_file
-from headscope.heads.published import alignatt_text, geometry_of, heads_of
+from headscope.heads.published import Format, alignatt_text, geometry_of, heads_of
+from headscope.lm import LanguageModel
+from headscope.studies.verify.heads import read_beside
+from headscope.studies.verify.removal import Removal, alignment_heads
 
 TS = [[0.0, 0.25, 0.5], [0.75, 0.05, 0.125]]
 RANKED = sorted(((v, a, b) for a, row in enumerate(TS) for b, v in enumerate(row)), reverse=True)
@@ -33,6 +45,8 @@ PUBLISHED: dict[str, Any] = {
     "all_heads_ranked": LISTED[:3],
     "ts_matrix": TS,
 }
+#: A model of this size, of which nothing else is asked.
+LM = SimpleNamespace(geometry=Geometry.uniform(2, 3), digest="none")
 PAIR: dict[str, Any] = {
     "pair_id": 3,
     "source_text": "So, so good.",
@@ -146,6 +160,15 @@ DAMAGED: list[tuple[str, Any]] = [
     ("token_alignment_heads", [{"layer": 99, "head": 99, "ts": 0.5}]),
     ("all_heads_ranked", [{"layer": -1, "head": 0, "ts": 0.5}]),
     ("all_heads_ranked", [{"layer": 0, "head": 0}]),
+    ("all_heads_ranked", [{"layer": [0], "head": 0, "ts": 0.5}]),
+    ("all_heads_ranked", [LISTED[0], LISTED[0]]),
+    ("all_heads_ranked", [{**LISTED[0], "ts": 0.125}]),
+    ("token_alignment_heads", [*LISTED[:2], {**LISTED[2], "ts": LISTED[2]["ts"] + 1e-3}]),
+    ("score_name", 5),
+    ("score_name", ""),
+    ("score_name", "two\nlines"),
+    ("score_name", "half \ud800"),
+    ("score_name", "x" * 120_000),
 ]
 
 
@@ -155,6 +178,136 @@ def test_damaged_files_of_heads_are_refused(name: str, value: Any, tmp_path: Pat
     with pytest.raises(InputError) as refused:
         heads_of(read_heads_file(place))
     assert str(refused.value).startswith(place) and "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 1_000
+
+
+MAE = "audio_alignment_monotonicity_mae"
+
+
+def told(folder: Path, **changes: Any) -> tuple[HeadScores | HeadSet, list[str]]:
+    """What is read of the published file with these changes, and what is said of it."""
+    file = {name: value for name, value in {**PUBLISHED, **changes}.items() if value is not None}
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        read = heads_of(read_heads_file(write(folder / "heads.json", file)), Geometry.uniform(2, 3))
+    return read, [str(each.message) for each in said]
+
+
+def in_order(*heads: tuple[int, int]) -> list[dict[str, Any]]:
+    return [{"layer": layer, "head": head, "ts": TS[layer][head]} for layer, head in heads]
+
+
+def test_known_names_are_mapped_and_unknown_ones_stay(tmp_path: Path) -> None:
+    for name in (None, "paper_translation_score_argmax", "translation-score"):
+        scores, said = told(tmp_path, score_name=name)
+        assert isinstance(scores, HeadScores) and not said
+        assert scores.method == "translation-score" and "score_name" not in scores.config
+    matrix = [[-3.0, 0.25, 2.5], [7.5, 0.0, 1.25]]  # no shares
+    lists = dict.fromkeys(("token_alignment_heads", "all_heads_ranked"))
+    other, said = told(tmp_path, score_name=MAE, ts_matrix=matrix, **lists)
+    assert isinstance(other, HeadScores) and other.values.tolist() == matrix
+    assert other.method == MAE and MAE in repr(other) and len(said) == 1
+    other.save_pretrained(tmp_path / "saved")
+    assert HeadScores.from_pretrained(tmp_path / "saved").method == MAE
+    assert read_beside([str(tmp_path / "saved")], cast(LanguageModel, LM)).keys() == {MAE}
+    # A name also has the list beside a matrix, and the one that is named.
+    for part in ("all_heads_ranked", "token_alignment_heads"):
+        place = write(tmp_path / "a.json", {**PUBLISHED, "score_name": MAE})
+        named = heads_of(read_heads_file(f"{place}#{part}"), Geometry.uniform(2, 3))
+        assert named.origin.method == MAE
+
+
+def test_which_end_of_an_unknown_score_is_best_is_read_or_said(tmp_path: Path) -> None:
+    matrix, alone = {"all_heads_ranked": LISTED[:4]}, {"all_heads_ranked": LISTED}
+    for lists in (matrix, {**alone, "ts_matrix": None}):
+        empty = {"token_alignment_heads": None}
+        _, said = told(tmp_path, score_name=MAE, **empty, **lists)
+        assert not said  # the file lists the highest first
+        turned = {**lists, "all_heads_ranked": LISTED[::-1][: len(lists["all_heads_ranked"] or [])]}
+        with pytest.raises(InputError, match=f"lists the lowest {MAE} first"):
+            told(tmp_path, score_name=MAE, **empty, **turned)
+        # Of translation scores the highest are best, whatever a list begins with.
+        scores, said = told(tmp_path, **empty, **turned)
+        assert scores.method == "translation-score" and bool(said) == ("ts_matrix" not in lists)
+    by_place = in_order(*((layer, head) for layer in range(2) for head in range(3)))
+    rising = [{**head, "ts": at / 8} for at, head in enumerate(by_place)]
+    for ordered in (by_place, rising):
+        scores, (said_of,) = told(tmp_path, score_name=MAE, all_heads_ranked=None, ts_matrix=None,
+                                  token_alignment_heads=ordered)  # fmt: skip
+        assert isinstance(scores, HeadScores) and "does not say whether high or low" in said_of
+    # A list of some heads is a set, best first as whoever wrote it takes them.
+    some = in_order((1, 2), (1, 1), (0, 2))
+    listed, said = told(tmp_path, ts_matrix=None, token_alignment_heads=some, score_name=MAE)
+    assert isinstance(listed, HeadSet) and not said and listed.origin.method == MAE
+    assert listed.heads == (Head(1, 2), Head(1, 1), Head(0, 2))
+    plain = write(tmp_path / "l.json", LISTED[::-1])
+    with pytest.warns(Caution, match="lists the lowest scores of a file first"):
+        heads_of(read_heads_file(plain))
+
+
+@given(data=st.data())
+def test_lists_agree_with_their_matrix_or_are_told(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, heads = tmp_path_factory.mktemp("lists"), list(Geometry.uniform(2, 3).heads())
+    order = data.draw(st.permutations(heads))[: data.draw(st.integers(1, 6))]
+    listed = in_order(*((head.layer, head.head) for head in order))
+    rounded = [{**head, "ts": round(head["ts"], 4) + 1e-5} for head in listed]
+    _, said = told(folder, token_alignment_heads=rounded, all_heads_ranked=None)
+    ranked = sorted((score for row in TS for score in row), reverse=True)
+    assert bool(said) == ([head["ts"] for head in listed] != ranked[: len(listed)])
+    at, off = data.draw(st.integers(0, len(listed) - 1)), data.draw(st.floats(1e-3, 0.2))
+    listed[at] = {**listed[at], "ts": listed[at]["ts"] + off}
+    with pytest.raises(InputError, match=f"head {order[at]} the score .* ts_matrix"):
+        told(folder, token_alignment_heads=listed, all_heads_ranked=None)
+
+
+def test_scores_are_written_under_their_own_name_or_not_at_all(
+    tmp_path: Path, command: Callable[..., Said]
+) -> None:
+    audio = write(tmp_path / "audio.json", {**PUBLISHED, "score_name": MAE})
+    out = tmp_path / "out.json"
+    # The threshold of translation scores is none of other scores.
+    assert command("heads", audio, "--to", "alignatt", "--out", out).code == 2 and not out.exists()
+    assert command("heads", audio, "--to", "alignatt", "--k", 2, "--out", out).code == 0
+    written = json.loads(out.read_text("utf-8"))
+    assert written["score_name"] == MAE and written["paper_threshold"] is None
+    assert written["token_alignment_heads"] == LISTED[:2] and written["ts_matrix"] == TS
+    lahis = HeadScores(Geometry.uniform(2, 3), np.array(TS), "lahis")
+    lahis.save_pretrained(tmp_path / "lahis")
+    for to in get_args(Format):
+        file = tmp_path / f"lahis.{to}"
+        more = ("--geometry", "2x3:3") if to == "duo-attention" else ()
+        done = command("heads", tmp_path / "lahis", "--to", to, "--k", 6, "--out", file, *more)
+        if to == "alignatt":
+            assert done.code == 2 and "lahis" in done.err and not file.exists()
+            continue
+        assert done.code == 0, done.err
+        method = heads_of(read_heads_file(file), GroupedGeometry.parse("2x3:3")).origin.method
+        assert method == "" or method.startswith("scores of a file")
+    for place in (audio, tmp_path / "lahis"):
+        run = tmp_path / f"{Path(place).stem}-classes"
+        said = command("compare", "classes", place, "--out", run)
+        assert said.code == 0 and "align tokens" not in said.out
+        page = command("report", run, "--out", tmp_path / "page.html")
+        assert page.code == 0 and "align tokens" not in (tmp_path / "page.html").read_text("utf-8")
+
+
+def test_control_outside_knows_translation_scores_of_a_file(tmp_path: Path) -> None:
+    """The paper's control draws heads of a translation score up to the threshold, where known."""
+    lm, removal = cast(LanguageModel, LM), Removal(controls=("outside",), threshold=0.125)
+    avoid, why = alignment_heads(write(tmp_path / "ts.json", PUBLISHED), removal, lm)
+    assert avoid is not None and why is None
+    assert set(avoid) == {Head(0, 1), Head(0, 2), Head(1, 0)}
+    for other in ({**PUBLISHED, "score_name": MAE}, LISTED):
+        avoid, why = alignment_heads(write(tmp_path / "other.json", other), removal, lm)
+        assert avoid is None and "no translation scores" in (why or "")
+
+
+def test_scores_of_several_methods_have_no_mean() -> None:
+    scores = [HeadScores(Geometry.uniform(2, 3), np.array(TS), name) for name in ("lahis", MAE)]
+    with pytest.raises(InputError, match="several methods"):
+        HeadScores.mean({"a": scores[0], "b": scores[1]})
 
 
 def test_a_matrix_of_another_model_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ import lm_helpers
 from headscope.cli import app as cli
 from headscope.cli.commands import commands_of
 from headscope.cli.output import BROKEN_PIPE
+from headscope.errors import Caution, InputError, ModelError
 
 
 def commands(group: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -119,6 +120,44 @@ def test_bad_input_is_code_2_and_one_line(
     assert err.count("\n") == 1
     assert said in err
     assert "Value error" not in err
+
+
+LONG = "9x" * 60_000
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [LONG],
+        ["align", f"--{LONG}"],
+        ["align", "--data", LONG],
+        ["align", "--data", "x", "--aligner", LONG],
+        ["pocket", "sample", "--pair", LONG],
+        ["compare", "overlap", "5.1", "4.3", "--geometry", LONG],
+        ["compare", "overlap", "5.1", "4.3", "--geometry", "6x16", "--k", LONG],
+        ["compare", "overlap", "5.1", "4.3", "--geometry", "6x16", "--out", LONG],
+        ["heads", "FILE", "--geometry", "6x16", "--out", "x"],
+        ["report", "\x1b" * 60_000],
+    ],
+)
+def test_an_error_is_short_however_long_what_it_repeats(
+    arguments: list[str], command: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "file.csv").write_text(f"layer,head\n0,{LONG}\n")
+    named = {"FILE": tmp_path / "file.csv", "x": tmp_path / "x"}
+    code, out, err = command(*(named.get(argument, argument) for argument in arguments))
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("error: ") and len(err) < 2_100
+
+
+def test_a_long_message_keeps_its_place_and_its_fix() -> None:
+    for kind in (InputError, ModelError, Caution):
+        assert str(kind("short")) == "short"
+        said = str(kind(f"file.csv, line 3: {LONG} is no number; correct it"))
+        assert said.startswith("file.csv, line 3: 9x") and said.endswith(
+            "9x is no number; correct it"
+        )
+        assert len(said) < 2_000
 
 
 def replaced(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:

@@ -137,7 +137,8 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path, several: str) -> Non
 def test_class_shares_are_those_of_the_scores() -> None:
     values = np.array([[0.5, 0.2, 0.1, 0.0], [0.06, 0.05, 0.04, 0.0], [0, 0, 0, 0.9]])
     chance = np.full((3, 4), 0.05)
-    made = HeadScores(GEOMETRY, values, "m", extra={"chance": chance}, provenance={"model": "x"})
+    found, about = "translation-score", {"model": "x"}
+    made = HeadScores(GEOMETRY, values, found, extra={"chance": chance}, provenance=about)
     from headscope.compare.artifacts import Artifact
 
     row = class_shares(Artifact("a", "a", GEOMETRY, made))
@@ -149,7 +150,11 @@ def test_class_shares_are_those_of_the_scores() -> None:
     assert row.mean_score == pytest.approx(values.mean())
     stricter = class_shares(Artifact("a", "a", GEOMETRY, made), 0.3)
     assert stricter.counts.token_alignment == 2
-    bare = class_shares(Artifact("a", "a", GEOMETRY, HeadScores(GEOMETRY, values, "m")))
+    bare = class_shares(Artifact("a", "a", GEOMETRY, HeadScores(GEOMETRY, values, found)))
     assert bare.counts_above_chance is None and bare.shares_above_chance is None
+    # What is no translation score has no classes, even with a chance.
+    other = class_shares(Artifact("a", "a", GEOMETRY, replace(made, method="m")))
+    assert np.isnan([*other.counts.each, *other.shares.each]).all() and not other.classified
+    assert other.counts_above_chance is None and other.mean_score == row.mean_score
     with pytest.raises(InputError, match="a set has no classes"):
         class_shares(Artifact("s", "s", GEOMETRY, heads=HeadSet(GEOMETRY, ())))

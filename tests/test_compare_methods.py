@@ -162,6 +162,13 @@ def test_two_runs_of_one_method_are_told_apart(runs: list[str], tmp_path: Path) 
     assert names[:3] == ["translation-score", "translation-score de-en", "translation-score en-de"]
 
 
+def test_saved_scores_are_of_the_method_they_say(runs: list[str], tmp_path: Path) -> None:
+    place = tmp_path / "translation-score"  # the folder's name is no method
+    scores_of("0.0,1.1", "a_measure_of_others").save_pretrained(place)
+    columns, _ = read_methods([runs[1], str(place)])
+    assert [column.method for column in columns] == ["mask", "a_measure_of_others"]
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [

@@ -338,6 +338,57 @@ def test_a_run_is_not_finished_before_its_marker_is_there(
         assert not run.finished
 
 
+@pytest.mark.parametrize("name", ["parts", "scores", "result.json"])
+def test_a_run_does_not_reach_through_links_to_other_places(name: str, tmp_path: Path) -> None:
+    """Two runs whose parts lie in one place would take each other's for their own."""
+    with open_run(tmp_path / "run", "find", Config(), INPUTS) as run:
+        run.append_part("batches", "0", [1])
+    other = tmp_path / "other"
+    other.mkdir()
+    place = run.path / name
+    if place.exists():
+        place.rename(other / name)
+    for target in (other / name, other / "missing", place):  # elsewhere, nowhere, itself
+        place.symlink_to(target)
+        before = tree(tmp_path)
+        with pytest.raises(InputError, match=f"{name}: is a link"):
+            open_run(run.path, "find", Config(), INPUTS)
+        assert {n: content for n, content in tree(tmp_path).items() if n in before} == before
+        place.unlink()
+    with open_run(run.path, "find", Config(), INPUTS) as again:  # linked while the run is open
+        place.symlink_to(other)
+        with pytest.raises(InputError, match="is a link"):
+            again.append_part("batches", "1", [2]) if name == "parts" else again.write_json(name, 1)
+    place.unlink()
+    # The run folder itself, and links within it, are as good as folders.
+    if (other / name).exists():
+        (other / name).rename(run.path / "moved")
+        place.symlink_to("moved")
+    (tmp_path / "link").symlink_to(run.path)
+    with open_run(tmp_path / "link", "find", Config(), INPUTS) as linked:
+        assert linked.read_part("batches") == {"0": [1]}
+
+
+@pytest.mark.parametrize("levels", [150, 950, 100_000])
+@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ('{"a": ', "}")], ids=["list", "object"])
+@pytest.mark.parametrize("file", ["result.json", "provenance.json", "parts/batches.jsonl"])
+def test_what_is_nested_too_deeply_is_damaged(
+    file: str, begin: str, end: str, levels: int, tmp_path: Path
+) -> None:
+    with open_run(tmp_path / "run", "find", Config(), INPUTS) as run:
+        run.append_part("batches", "0", [1])
+        if not file.startswith("parts"):
+            run.finish({"value": 1})
+    path = run.path / file
+    path.write_text(f'{{"key": "1", "record": {begin * levels}1{end * levels}}}\n')
+    if file == "result.json":
+        done = json.loads((run.path / "DONE.json").read_text())
+        (run.path / "DONE.json").write_text(json.dumps({**done, "result": file_digest(path)}))
+    with pytest.raises(InputError, match="damaged"):
+        again = open_run(run.path, "find", Config(), INPUTS)
+        again.read_part("batches") if file.startswith("parts") else again.result()
+
+
 def test_damaged_run_json_says_so(tmp_path: Path) -> None:
     open_run(tmp_path, "f", {}, {}).close()
     for content in ("{", "[]", "\xff"):

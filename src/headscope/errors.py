@@ -19,18 +19,38 @@ _NO_MEMORY = (
 )
 
 
+#: The longest message: a few lines, however long a name or value is that it repeats.
+_LONGEST = 2_000
+
+
+def bounded(message: str) -> str:
+    """A message without the middle of what makes it longer than a few lines."""
+    if len(message) <= _LONGEST:
+        return message
+    begin, end = message[: _LONGEST * 2 // 3], message[-_LONGEST // 4 :]
+    left = len(message) - len(begin) - len(end)
+    return f"{begin} … ({left:,} characters left out) … {end}"
+
+
 class Caution(UserWarning):
     """What a result does not show, told while it is made; the command line prints it."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(bounded(message))
 
 
 class InputError(ValueError):
     """Input that cannot be used: a file, a flag, a model, an artifact.
 
     The message is one sentence that names the file, the line (from 1) where there is one, what is
-    wrong and how to put it right. The command line prints it and exits with `exit_code`.
+    wrong and how to put it right, without the middle of a very long one. The command line prints
+    it and exits with `exit_code`.
     """
 
     exit_code = 2
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(bounded(message))
 
 
 @contextmanager

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not argument.isascii() and any("\ud800" <= sign <= "\udfff" for sign in argument):
                 raise InputError(f"{argument!r} is not valid UTF-8; rename it or give it as UTF-8")
         with warnings.catch_warnings():
-            warnings.simplefilter("always", Caution)
+            warnings.simplefilter("default", Caution)  # each once
             warnings.showwarning = output.caution
             with _unsaid(arguments):
                 code = command.main(arguments, prog_name="headscope", standalone_mode=False)

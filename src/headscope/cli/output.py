@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from headscope.errors import Caution
+from headscope.errors import Caution, bounded
 
 if TYPE_CHECKING:
     from headscope.runs import Result
@@ -64,12 +64,12 @@ def _print(text: str | Iterable[str]) -> None:
 
 def fail(message: str) -> None:
     """Print an error as one line on stderr, neither wrapped nor coloured."""
-    print(f"error: {one_line(message)}", file=sys.stderr, flush=True)
+    print(f"error: {bounded(one_line(message))}", file=sys.stderr, flush=True)
 
 
 def note(message: str) -> None:
     """Print a sentence on stderr, of what is about to be done."""
-    print(one_line(message), file=sys.stderr, flush=True)
+    print(bounded(one_line(message)), file=sys.stderr, flush=True)
 
 
 def one_line(text: str) -> str:
@@ -84,4 +84,4 @@ def one_line(text: str) -> str:
 def caution(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
     """Print what a result does not show as one line on stderr; other warnings stay unsaid."""
     if issubclass(category, Caution):
-        print(f"warning: {one_line(str(message))}", file=sys.stderr, flush=True)
+        print(f"warning: {bounded(one_line(str(message)))}", file=sys.stderr, flush=True)

@@ -81,7 +81,7 @@ def _kept(folder: Path) -> list[str]:
         return []
     try:
         known = json.loads(file.read_bytes())
-    except ValueError:  # damaged: the usual way replaces it
+    except (ValueError, RecursionError):  # damaged: the usual way replaces it
         return []
     return [key for key in known if isinstance(key, str)] if isinstance(known, list) else []
 

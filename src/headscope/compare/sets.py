@@ -20,6 +20,7 @@ from headscope.data.languages import parse_direction, same_language
 from headscope.errors import InputError
 from headscope.estimates import known
 from headscope.heads import HeadScores, HeadSet, check_geometry
+from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.ranking import centred, correlation, mid_ranks
 from headscope.measure.statistics import overlap, overlap_within, shared_by_all
 from headscope.results.classes import Classes, ClassShares
@@ -195,9 +196,10 @@ def _languages(codes: Sequence[str]) -> list[str]:
 
 
 def class_shares(artifact: Artifact, threshold: float = 0.1, inactive: float = 0.0) -> ClassShares:
-    """The classes of an artifact's scores; InputError if it has none.
+    """The classes of an artifact's translation scores; those of other scores are NaN.
 
-    Token alignment heads score above `threshold`, inactive ones at most `inactive`.
+    Token alignment heads score above `threshold`, inactive ones at most `inactive`. InputError for
+    what has no scores.
     """
     scores = artifact.scores
     if scores is None:
@@ -205,8 +207,10 @@ def class_shares(artifact: Artifact, threshold: float = 0.1, inactive: float = 0
             f"{artifact.place}: holds a set of heads without scores, and a set has no classes; "
             "name a run that scored heads or saved scores"
         )
-    counts = scores.classes(threshold, inactive)
-    above = scores.classes_above_chance(threshold, inactive)
+    counts = above = None
+    if scores.method == TRANSLATION_SCORE:
+        counts = scores.classes(threshold, inactive)
+        above = scores.classes_above_chance(threshold, inactive)
     total = scores.geometry.total
     return ClassShares(
         name=artifact.name,
@@ -217,8 +221,8 @@ def class_shares(artifact: Artifact, threshold: float = 0.1, inactive: float = 0
         layers=scores.geometry.layers,
         total=total,
         counted_over=scores.counted_over,
-        counts=Classes(**counts),
-        shares=_shares(counts, total),
+        counts=Classes() if counts is None else Classes(**counts),
+        shares=Classes() if counts is None else _shares(counts, total),
         counts_above_chance=None if above is None else Classes(**above),
         shares_above_chance=None if above is None else _shares(above, total),
         mean_score=float(scores.values[scores.geometry.mask()].mean()),

@@ -20,7 +20,7 @@ from headscope.heads import (
 )
 from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import MEAN
-from headscope.heads.store import check_finished, kind_of
+from headscope.heads.store import Origin, check_finished, kind_of
 from headscope.results.methods import Agreement, HeadVerdicts, Verdict
 
 #: Of runs with several parts: what becomes a column. `parts`: the parts measure different things;
@@ -152,7 +152,11 @@ def _read(path: Path, every_part: bool) -> list[MethodColumn]:
     provenance = read_object(path / "provenance.json")
     command = str(run.get("command") or "")
     name = path.resolve().name
-    method = _METHODS.get(command) or command.removeprefix("find ") or name
+    scores = read_scores(path)
+    own = saved_heads(path)
+    # A folder of saved scores or heads alone says itself what made them, not by its name.
+    saved = next((part.origin for part in (scores.get(MEAN), own) if part is not None), Origin())
+    method = _METHODS.get(command) or command.removeprefix("find ") or saved.method or name
     if method in _OF_GIVEN_HEADS:
         raise InputError(
             f"{path}: {method} looks at heads that were given to it and says nothing of the "
@@ -160,8 +164,6 @@ def _read(path: Path, every_part: bool) -> list[MethodColumn]:
         )
     weights = provenance.get("weights")
     signature = str(run.get("signature") or "")
-    scores = read_scores(path)
-    own = saved_heads(path)
     columns = []
 
     def add(label: str, part: str | None, chosen: HeadSet | None) -> None:

@@ -10,7 +10,7 @@ import io
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum, isfinite
 from os import PathLike
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from headscope.errors import InputError, check_unicode
 from headscope.heads.geometry import Geometry, Head
 from headscope.heads.hub import exists
+from headscope.heads.store import parsed
 
 #: The lists of scores in the files of dual-route induction; the first is read unless one is named.
 NEXT_TOKEN = "next_tok_attn"
@@ -27,6 +28,8 @@ NEXT_TOKEN = "next_tok_attn"
 ALIGNATT, MATRIX, CHANCE = "alignatt", "ts_matrix", "chance_matrix"
 ALIGNMENT, RANKED = "token_alignment_heads", "all_heads_ranked"
 ABOUT = {"pair": "direction", "examples": "used_pairs", "tokens": "used_target_tokens"}
+#: What their scores are called in them, and in a configuration of ours; and the longest such name.
+SCORE_NAME, _LONGEST_NAME = "score_name", 200
 #: What a file may hold, for whoever named another.
 FORMATS = (
     'a table with the columns layer and head, a JSON list of heads, {"LAYER-HEAD": [scores]}, '
@@ -66,8 +69,10 @@ class HeadsFile:
             `alignatt` or the name of a list of scores such as `next_tok_attn`.
         entries: the heads; of `duo-attention` key-value heads.
         model, config: what `alignatt` says of the scores, as the configuration of ours would.
+        score_name: what `alignatt` calls the scores; None where it does not say.
         counts: of a matrix of scores, how many heads each layer has; else empty.
         chance: of a matrix of scores that has one beside it, what chance gives the same heads.
+        lists: of a matrix of scores the lists beside it, by name, in their order.
     """
 
     place: str
@@ -75,8 +80,10 @@ class HeadsFile:
     entries: tuple[Entry, ...]
     model: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
+    score_name: str | None = None
     counts: tuple[int, ...] = ()
     chance: tuple[Entry, ...] = ()
+    lists: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
 
     def heads(self, geometry: Geometry | None = None) -> tuple[Head, ...]:
         """The heads in the file's order; InputError with the line for what is no head (with
@@ -138,26 +145,45 @@ def read_heads_file(spec: str | PathLike[str]) -> HeadsFile:
     else:
         kind, entries = "csv", _csv_entries(path, text)
     if kind == ALIGNATT:
-        about = json.loads(text)
-        said = {name: about.get(theirs) for name, theirs in {"model": "model", **ABOUT}.items()}
-        for name, value in said.items():
-            theirs, text_wanted = ABOUT.get(name, name), name in ("model", "pair")
-            check_unicode(str(value), f"{path}: {theirs!r}")
-            is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-            if value is not None and not (isinstance(value, str) if text_wanted else is_count):
-                wanted = "a text" if text_wanted else "a count"
-                raise InputError(f"{path}: {theirs!r} is {_shown(value)}; give {wanted}")
-        model = said.pop("model")
-        return HeadsFile(
-            str(spec),
-            kind,
-            tuple(entries),
-            model,
-            {name: value for name, value in said.items() if value is not None},
-            tuple(row.index(None) if None in row else len(row) for row in about.get(MATRIX) or ()),
-            tuple(_chance_entries(path, text)) if {MATRIX, CHANCE} <= about.keys() else (),
-        )
+        return _alignatt(HeadsFile(str(spec), kind, tuple(entries)), path, text, part)
     return HeadsFile(str(spec), kind, tuple(entries))
+
+
+def _alignatt(file: HeadsFile, path: Path, text: str, part: str) -> HeadsFile:
+    """A file of AlignAtt4LLM with what it says of its scores beside them."""
+    about = json.loads(text)
+    theirs = {"model": "model", SCORE_NAME: SCORE_NAME, **ABOUT}
+    said = {name: about.get(their) for name, their in theirs.items()}
+    for name, value in said.items():
+        text_wanted = name in ("model", "pair", SCORE_NAME)
+        check_unicode(str(value), f"{path}: {theirs[name]!r}")
+        is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
+        if value is not None and not (isinstance(value, str) if text_wanted else is_count):
+            wanted = "a text" if text_wanted else "a count"
+            raise InputError(f"{path}: {theirs[name]!r} is {_shown(value)}; give {wanted}")
+    model, score_name = said.pop("model"), said.pop(SCORE_NAME)
+    if score_name is not None:
+        short = 0 < len(score_name) <= _LONGEST_NAME
+        if not (short and score_name.isprintable() and score_name.strip() == score_name):
+            raise InputError(
+                f"{path}: {SCORE_NAME!r} is {_shown(score_name)}; give a name in one line of at "
+                f"most {_LONGEST_NAME} characters"
+            )
+    config = {name: value for name, value in said.items() if value is not None}
+    file = replace(file, model=model, config=config, score_name=score_name)
+    if part or MATRIX not in about:
+        return file
+    at = {key: position for _, key, position in _members(text, _skip(text, 0))}
+    return replace(
+        file,
+        counts=tuple(row.index(None) if None in row else len(row) for row in about[MATRIX]),
+        chance=tuple(_chance_entries(path, text)) if CHANCE in about else (),
+        lists={
+            name: tuple(_named_list(path, text, at, name)[1])
+            for name in (ALIGNMENT, RANKED)
+            if name in at
+        },
+    )
 
 
 def _csv_entries(file: Path, text: str) -> Iterator[Entry]:
@@ -241,7 +267,7 @@ def _of_json(file: Path, text: str, part: str) -> tuple[str, Iterable[Entry]]:
         text = re.sub(r",(\s*\])", r"\1", text)
     fix = "write tuples such as [(5, 3, 0.7), (7, 11, 0.6)]" if tuples else _WRITE
     try:
-        json.loads(text)
+        parsed(text)
     except json.JSONDecodeError as error:
         raise InputError(
             f"{file}, line {error.lineno}: is not valid JSON ({error.msg}); {fix}"
@@ -257,18 +283,9 @@ def _of_json(file: Path, text: str, part: str) -> tuple[str, Iterable[Entry]]:
     members = list(_members(text, _skip(text, 0))) if text[_skip(text, 0)] == "{" else []
     at = {key: position for _, key, position in members}
     if MATRIX in at and not part:
-        entries = [*_matrix_entries(file, text, at, MATRIX)]
-        known = {(entry.layer, entry.head) for entry in entries}
-        for name in (ALIGNMENT, RANKED) if entries else ():
-            for entry in _named_list(file, text, at, name)[1] if name in at else ():
-                if (entry.layer, entry.head) not in known:
-                    raise InputError(
-                        f"{file}, line {entry.line}: {name} has head {entry.layer}.{entry.head}, "
-                        f"which {MATRIX} lacks; correct one of them"
-                    )
-        return ALIGNATT, entries
-    by_name = next((name for name in (ALIGNMENT, RANKED) if name in at), None)
-    if by_name and not part:
+        return ALIGNATT, _matrix_entries(file, text, at, MATRIX)
+    by_name = part or next((name for name in (ALIGNMENT, RANKED) if name in at), None)
+    if by_name in (ALIGNMENT, RANKED):
         return ALIGNATT, _named_list(file, text, at, by_name)[1]
     if part or (NEXT_TOKEN in at and "heads" not in at):
         return _named_list(file, text, at, part or NEXT_TOKEN)
@@ -339,13 +356,7 @@ def _matrix_entries(file: Path, text: str, at: dict[str, int], name: str) -> Ite
                     "has heads behind it; give its score"
                 )
             if score is not None:  # the model has no such head
-                entry = _entry(file, line, layer, head, score)
-                if entry.score is not None and not 0 <= entry.score <= 1:
-                    raise InputError(
-                        f"{file}, line {line}: head {layer}.{head} of {name} is {score}, but "
-                        "translation scores are shares; correct it"
-                    )
-                yield entry
+                yield _entry(file, line, layer, head, score)
 
 
 def _retrieval_entries(

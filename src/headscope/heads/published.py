@@ -6,16 +6,26 @@ import csv
 import io
 import json
 import warnings
-from collections.abc import Iterable
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from headscope.errors import Caution, InputError, naming
 from headscope.estimates import Floats
-from headscope.heads.files import ABOUT, ALIGNATT, ALIGNMENT, CHANCE, MATRIX, RANKED, HeadsFile
+from headscope.heads.files import (
+    ABOUT,
+    ALIGNATT,
+    ALIGNMENT,
+    CHANCE,
+    MATRIX,
+    RANKED,
+    SCORE_NAME,
+    HeadsFile,
+)
 from headscope.heads.geometry import Geometry, GroupedGeometry, Head, check_geometry, count_of
-from headscope.heads.scores import TRANSLATION_SCORE, HeadScores
+from headscope.heads.scores import TRANSLATION_SCORE, HeadScores, Rank
 from headscope.heads.sets import HeadSet
 from headscope.heads.store import Origin
 from headscope.options import Amount
@@ -26,6 +36,17 @@ Format = Literal["csv", "json", "retrieval", "yaml", "duo-attention", "alignatt"
 DUO_ATTENTION = "duo-attention"
 #: Formats whose order is that of the file, and which do not say what found the heads.
 _OWN = ("csv", "json")
+#: Scores of a format that has no place for their name.
+UNNAMED = "scores of a file"
+#: Scores that others measure as a method here does: their name, and the method.
+KNOWN_SCORES = {
+    "paper_translation_score_argmax": TRANSLATION_SCORE,
+    TRANSLATION_SCORE: TRANSLATION_SCORE,
+}
+#: Formats in which others keep other scores than those they were made for, as `--to` does.
+_NAMELESS = ("retrieval", DUO_ATTENTION)
+#: Two scores of one head differ by more than rounding above this share of the largest score.
+_ROUNDED = 5e-4
 
 
 def geometry_of(file: HeadsFile) -> Geometry | None:
@@ -63,10 +84,14 @@ def heads_of(
 ) -> HeadScores | HeadSet:
     """The scores in a file, if it has one for every head of the model, else its heads as a set.
 
-    Scores of some heads are a set with the highest first; `csv` and `json` keep their order. Of
-    scores that are means of several `extra["measured"]` says how many. Scores of key-value heads
-    are those of each query head that shares one, which a `Caution` says. InputError for a file
-    of another model than `known`, or, without it, one that does not say how many heads there are.
+    Scores of some heads are a set with the highest first; `csv`, `json` and `alignatt` keep their
+    order. The method is what the file calls its scores, or a method here that is the same
+    (`KNOWN_SCORES`). Of scores that are means of several `extra["measured"]` says how many. Scores
+    of key-value heads are those of each query head that shares one, which a `Caution` says, as it
+    does of lists beside a matrix that begin otherwise, and where nothing tells whether high scores
+    of an unknown name are the best. InputError for a file of another model than `known`, one that
+    does not say how many heads there are, lists with other scores than their matrix, and scores
+    of an unknown name of which the lowest are listed as the best.
     """
     said = geometry_of(file)
     known = known or said
@@ -78,7 +103,9 @@ def heads_of(
     geometry = grouped.geometry
     if file.counts and said is not None and said.total != geometry.total:
         check_geometry(GroupedGeometry(said), geometry, file.place)
-    heads = file.heads(geometry)
+    heads, method = file.heads(geometry), _method(file)
+    if file.format == ALIGNATT and method == TRANSLATION_SCORE:
+        _check_shares(file)
     if file.scored and len(heads) == geometry.total:
         values, measured = np.full((2, *geometry.shape), np.nan)
         for head, entry in zip(heads, file.entries, strict=True):
@@ -90,21 +117,110 @@ def heads_of(
             for entry in file.chance:
                 chance[entry.layer, entry.head] = entry.score
         made = {} if file.model is None else {"model": file.model}
-        return HeadScores(
-            geometry, values, _method(file), extra=extra, config=file.config, provenance=made
-        )
+        foreign = file.score_name is not None and file.score_name not in KNOWN_SCORES
+        config = {**file.config, **({SCORE_NAME: method} if foreign else {})}
+        scores = HeadScores(geometry, values, method, extra=extra, config=config, provenance=made)
+        _check_order(file, scores)
+        return scores
     if file.format in _OWN:
         return HeadSet(geometry, heads)
-    if file.scored:
-        scored = zip(heads, file.entries, strict=True)
-        heads = tuple(head for head, _ in sorted(scored, key=lambda pair: -(pair[1].score or 0)))
-    return HeadSet(geometry, heads, Origin(_method(file)))
+    if file.scored and file.format != ALIGNATT:
+        listed = [entry.score or 0.0 for entry in file.entries]
+        if listed == sorted(listed) and len(set(listed)) > 1 and list(heads) != sorted(heads):
+            _lowest_first(file, method)
+        scored = zip(heads, listed, strict=True)
+        heads = tuple(head for head, _ in sorted(scored, key=lambda pair: -pair[1]))
+    return HeadSet(geometry, heads, Origin(method))
 
 
 def _method(file: HeadsFile) -> str:
-    if file.format == ALIGNATT:
+    """What made the heads or their scores, as far as the file says; empty where it does not."""
+    if file.score_name is not None:
+        return KNOWN_SCORES.get(file.score_name, file.score_name)
+    if file.format == ALIGNATT:  # whose scores are called `ts`, as the paper abbreviates them
         return TRANSLATION_SCORE
-    return "scores of a file" if file.format in (*_OWN, "tuples") else file.format
+    if not file.scored:
+        return ""
+    if file.format in (*_OWN, "tuples"):
+        return UNNAMED
+    # Any scores are kept in these two formats, as `--to` does; other formats name their lists.
+    return f"{UNNAMED} ({file.format})" if file.format in _NAMELESS else file.format
+
+
+def _check_shares(file: HeadsFile) -> None:
+    """InputError for translation scores, or what chance gives them, beyond 0 and 1."""
+    for entry in (*file.entries, *file.chance):
+        if entry.score is not None and not 0 <= entry.score <= 1:
+            raise InputError(
+                f"{file.place}, line {entry.line}: head {entry.layer}.{entry.head} has "
+                f"{entry.score}, but translation scores are shares; correct it, or name in "
+                f"{SCORE_NAME!r} what was measured"
+            )
+
+
+def _check_order(file: HeadsFile, scores: HeadScores) -> None:
+    """Compare the lists of a file, and their order, with its scores of all heads.
+
+    `heads_of` says what is refused, and what a `Caution` says.
+    """
+    near = _ROUNDED * float(np.nanmax(np.abs(scores.values)))
+    first = {}
+    for name, entries in (file.lists if file.counts else {"": file.entries}).items():
+        heads = replace(file, entries=entries).heads(scores.geometry) if entries else ()
+        for head, entry in zip(heads, entries, strict=True):
+            if entry.score is None or abs(entry.score - scores[head]) > near:
+                raise InputError(
+                    f"{file.place}, line {entry.line}: {name} gives head {head} the score "
+                    f"{entry.score}, but {MATRIX} {scores[head]}; correct the one that is wrong"
+                )
+        first[name] = _first(scores, heads, near)
+    for name, best in first.items() if file.counts else ():
+        if file.lists[name] and best != "highest":
+            _caution(
+                f"{file.place}: {name} does not begin with the highest scores of {MATRIX}, by "
+                f"which heads are ranked; #{name} behind the file's name takes the list as it is"
+            )
+    if scores.method in KNOWN_SCORES.values() or "highest" in first.values():
+        return
+    if "lowest" in first.values():
+        _lowest_first(file, scores.method)
+    elif file.score_name is not None:
+        _caution(
+            f"{file.place}: does not say whether high or low {scores.method} is best; the highest "
+            "is taken as best"
+        )
+
+
+def _first(scores: HeadScores, heads: Sequence[Head], near: float) -> str | None:
+    """Which scores a list begins with: `highest`, `lowest` or neither.
+
+    Heads in the order of the model are no ranking from the lowest on.
+    """
+
+    def begin(ranked: Sequence[tuple[Head, float]]) -> bool:
+        by_head = dict(ranked)
+        return all(
+            abs(by_head[head] - score) <= near
+            for head, (_, score) in zip(heads, ranked, strict=False)
+        )
+
+    if any(begin(scores.ranked(by)) for by in get_args(Rank)):
+        return "highest"
+    rising = begin(scores.ranked("score")[::-1]) and list(heads) != sorted(heads)
+    return "lowest" if rising else None
+
+
+def _lowest_first(file: HeadsFile, method: str) -> None:
+    """InputError for a file whose lists have the best heads first; of others only a `Caution`."""
+    said = f"{file.place}: lists the lowest {method} first"
+    fix = "but heads are ranked by the highest; turn the sign of the scores"
+    if file.format == ALIGNATT:
+        raise InputError(f"{said}, so low ones are best, {fix} or write a list without them")
+    _caution(f"{said}, {fix} if low ones are best")
+
+
+def _caution(note: str) -> None:
+    warnings.warn(Caution(note), stacklevel=2)
 
 
 def _widened(file: HeadsFile, grouped: GroupedGeometry) -> HeadScores:
@@ -122,9 +238,9 @@ def _widened(file: HeadsFile, grouped: GroupedGeometry) -> HeadScores:
         f"{file.place}: {values.shape[1]} key-value heads a layer; each of the {geometry.width} "
         f"query heads has the score of its own, which {group} share"
     )
-    warnings.warn(Caution(note), stacklevel=2)
+    _caution(note)
     config = {"key_value_heads": values.shape[1], "note": note}
-    return HeadScores(geometry, np.repeat(values, group, axis=1), file.format, config=config)
+    return HeadScores(geometry, np.repeat(values, group, axis=1), _method(file), config=config)
 
 
 # Writing
@@ -167,13 +283,14 @@ def yaml_text(heads: Iterable[Head], model: str | None = None) -> str:
 
 
 def alignatt_text(
-    scores: HeadScores, heads: Iterable[Head], threshold: float, selected_by: str = ""
+    scores: HeadScores, heads: Iterable[Head], threshold: float | None, selected_by: str = ""
 ) -> str:
     """The file that AlignAtt4LLM takes its heads from, the first of `token_alignment_heads`.
 
     `heads` are these, best first, and `selected_by` how they were chosen; `threshold` is written as
-    the paper's. A place without a head is null. What chance gives the heads, where it is known,
-    stands beside their scores: read again, they are ranked as they were.
+    the paper's. The scores keep their name (see `KNOWN_SCORES`). A place without a head is null.
+    What chance gives the heads, where it is known, stands beside their scores: read again, they are
+    ranked as they were.
     """
     pairs = scores.config.get("examples")
 
@@ -192,7 +309,9 @@ def alignatt_text(
         "num_heads": width,
         "paper_threshold": threshold,
         "selected_by": selected_by,
-        "score_name": "paper_translation_score_argmax",
+        SCORE_NAME: next(
+            (n for n, own in KNOWN_SCORES.items() if own == scores.method), scores.method
+        ),
         ALIGNMENT: listed(heads),
         RANKED: listed(head for head, _ in scores.ranked("score")),
         MATRIX: matrix(scores.values),

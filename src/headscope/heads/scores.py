@@ -280,6 +280,7 @@ class HeadScores(Artifact):
         a part does not define at a head (NaN) is averaged over the parts that do. Statistics
         stay with the parts, whose scores and chances the mean keeps (see `classes`). Of their
         configurations it keeps what they agree on; its signature stands for all of theirs.
+        InputError for scores of several methods, whose mean has no name.
         """
         parts = list(scores.values())
         if not parts:
@@ -287,6 +288,8 @@ class HeadScores(Artifact):
         first = parts[0]
         for part in parts[1:]:
             check_geometry(part, first.geometry, "one of the scores")
+        if len(methods := sorted({part.method for part in parts})) > 1:
+            raise InputError(f"scores of several methods ({', '.join(methods)}) have no mean")
         names = [name for name in first.extra if all(name in part.extra for part in parts)]
         lows = [part.low for part in parts if part.low is not None]
         highs = [part.high for part in parts if part.high is not None]

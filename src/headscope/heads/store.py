@@ -31,6 +31,9 @@ KINDS = {
     "gate": ("A gate over attention heads", "Gate", "one multiplier for every query head"),
 }
 
+#: What is written here is nested far less; code that looks into a value calls itself for a level.
+_DEEPEST = 100
+
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
@@ -211,13 +214,27 @@ def read_tensors(file: Path, fix: str) -> dict[str, NDArray[Any]]:
         raise InputError(f"{file}: is damaged; {fix}") from error
 
 
+def parsed(text: str | bytes) -> Any:
+    """The value of a JSON text; ValueError if it is none, RecursionError if it is nested too deeply
+    to be looked into."""
+    value = json.loads(text)
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [each for each in level if isinstance(each, dict | list)]
+        if not level:
+            return value
+        items = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [item for inside in items for item in inside]
+    raise RecursionError(f"is nested more than {_DEEPEST} deep")
+
+
 def read_json(file: Path) -> dict[str, Any]:
     """The object in a JSON file; InputError, which says what to do, if there is no such object.
 
     Raises `FileNotFoundError` if there is no such file.
     """
     try:
-        value = json.loads(file.read_bytes())
+        value = parsed(file.read_bytes())
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -299,7 +316,7 @@ def _read_config(folder: Path, kind: str) -> dict[str, Any]:
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(path.read_bytes())
+        return parsed(path.read_bytes())
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
     except (ValueError, RecursionError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import nan
 
+from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.results.common import ScoredHead
 from headscope.runs import Result
 
@@ -33,6 +34,7 @@ class ClassShares:
     `counts` and `counts_above_chance` are numbers of heads (`counted_over` several directions, the
     mean of their counts, see `HeadScores.classes`), `shares` and `shares_above_chance` parts of
     `total`; those above chance (score − chance) are None where chance is not known at every head.
+    Scores of another `method` than the translation score have no classes.
     `highest` is the first head by score.
     """
 
@@ -50,6 +52,11 @@ class ClassShares:
     shares_above_chance: Classes | None
     mean_score: float
     highest: ScoredHead
+
+    @property
+    def classified(self) -> bool:
+        """Whether these are translation scores, which the classes are of."""
+        return self.method == TRANSLATION_SCORE
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import atexit
 import errno
-import json
 import logging
 import os
 import re
@@ -27,7 +26,14 @@ from urllib.parse import quote, unquote
 from numpy.typing import NDArray
 
 from headscope.errors import InputError, placed
-from headscope.heads.store import RUN_FORMAT, check_format, packed, read_tensors, write_bytes
+from headscope.heads.store import (
+    RUN_FORMAT,
+    check_format,
+    packed,
+    parsed,
+    read_tensors,
+    write_bytes,
+)
 from headscope.progress import Report
 from headscope.runs.plain import dump_json, dump_jsonl, file_digest
 from headscope.runs.reading import read_object, read_result
@@ -366,8 +372,14 @@ class Run:
 
     def _inside(self, name: str) -> Path:
         path = self.path / name
-        if not path.resolve().is_relative_to(self.path.resolve()):
+        if Path(name).is_absolute() or ".." in Path(name).parts:
             raise ValueError(f"{name!r} is not inside the run folder {self.path}")
+        try:
+            place = path.resolve()
+        except (OSError, RuntimeError) as error:  # links in a circle
+            raise _linked(path) from error
+        if not place.is_relative_to(self.path.resolve()):
+            raise _linked(path)
         return path
 
     def _writable(self) -> None:
@@ -442,6 +454,9 @@ def open_run(
         if run.finished:
             run.close()
             return Run(folder, key, read_object(folder / PROVENANCE))
+        for place in folder.iterdir():
+            if place.is_symlink():
+                run._inside(place.name)
         for left in folder.rglob(".tmp-*"):  # by a process killed while it wrote
             left.unlink()
         earlier = read_object(folder / PROVENANCE) if (folder / PROVENANCE).exists() else {}
@@ -541,6 +556,15 @@ def _lock_folder(folder: Path) -> int:
     return handle
 
 
+def _linked(path: Path) -> InputError:
+    """The error for a place in a run folder that links lead out of: runs that share it would take
+    each other's parts for their own."""
+    return InputError(
+        f"{path}: is a link, or lies behind one, to a place outside the run folder, so it is not "
+        "used; move what it links to into the folder, or link the run folder itself"
+    )
+
+
 def _slug(command: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", command).strip("-")
 
@@ -562,7 +586,7 @@ def read_records(path: Path) -> dict[str, Any]:
     records: dict[str, Any] = {}
     for number, line in enumerate(whole.splitlines(), 1):
         try:
-            entry = json.loads(line)
+            entry = parsed(line)
             records[entry["key"]] = entry["record"]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, TypeVar
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.heads.store import check_format, read_json, read_tensors
+from headscope.heads.store import check_format, parsed, read_json, read_tensors
 from headscope.runs.codec import Result, decode
 from headscope.runs.plain import file_digest
 
@@ -69,7 +68,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
             if not line.strip():
                 continue
             try:
-                row = json.loads(line)
+                row = parsed(line)
             except (ValueError, RecursionError) as error:
                 raise damaged_line(path, number) from error
             if not isinstance(row, dict):

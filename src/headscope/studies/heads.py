@@ -12,7 +12,7 @@ from headscope import options
 from headscope.compare.artifacts import GEOMETRY, Artifact, read_artifacts
 from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, GroupedGeometry, Head, rank_words
-from headscope.heads.files import ALIGNATT
+from headscope.heads.files import ALIGNATT, SCORE_NAME
 from headscope.heads.published import (
     DUO_ATTENTION,
     Format,
@@ -53,7 +53,8 @@ class WriteHeads(Settings):
         Option(
             "csv, json: layer, head and score; retrieval: scores as LAYER-HEAD; yaml: the heads as "
             "attn_head_set; duo-attention: layers by key-value heads, 1 for full attention, else "
-            "0; alignatt: translation scores, and as token_alignment_heads those above 0.1."
+            "0; alignatt: translation scores, and as token_alignment_heads those above 0.1 (scores "
+            "that such a file names otherwise keep their name, and need --k)."
         ),
     ] = "csv"
     k: Annotated[
@@ -153,22 +154,36 @@ def _listed(artifact: Artifact, config: WriteHeads) -> tuple[str, dict[str, Any]
 def _alignment(artifact: Artifact, config: WriteHeads) -> tuple[str, dict[str, Any]]:
     """The file of translation scores, with its heads: the top, the set, or those above 0.1."""
     scores = artifact.scores
-    if scores is None or scores.method != TRANSLATION_SCORE:
+    if scores is None:
         raise InputError(
-            f"{artifact.place}: holds no translation scores, which this format is of; name a run "
-            "of find translation-score"
+            f"{artifact.place}: holds heads without scores, which this format is of; name a run of "
+            "find translation-score"
         )
+    # Files of this format may name other scores, which keep their name.
+    named = scores.config.get(SCORE_NAME) == scores.method
+    if scores.method != TRANSLATION_SCORE and not named:
+        raise InputError(
+            f"{artifact.place}: holds no translation scores, as which its scores "
+            f"({scores.method}) would be read in this format; write --to csv, json, retrieval or "
+            "yaml"
+        )
+    threshold = None if named else THRESHOLD
     if config.k is not None or artifact.heads is not None:
         heads = list(artifact.top(config.k, rank=config.rank))
         selected_by = f"{len(heads)} heads that were named or are best"
+    elif threshold is None:
+        raise InputError(
+            f"--k is missing: how many heads are listed by {scores.method}, since {THRESHOLD} is a "
+            "threshold of translation scores"
+        )
     else:
-        heads = [head for head, score in scores.ranked(config.rank) if score > THRESHOLD]
-        selected_by = f"{rank_words(scores.ranking(config.rank))} above {THRESHOLD}"
+        heads = [head for head, score in scores.ranked(config.rank) if score > threshold]
+        selected_by = f"{rank_words(scores.ranking(config.rank))} above {threshold}"
     if not heads:
         raise InputError(
             f"{artifact.place}: no head scores above {THRESHOLD}; name how many are written by --k"
         )
-    text = alignatt_text(scores, heads, THRESHOLD, selected_by)
+    text = alignatt_text(scores, heads, threshold, selected_by)
     return text, {"heads": len(heads), "scored": True}
 
 

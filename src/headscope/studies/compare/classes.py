@@ -32,7 +32,7 @@ class CompareClasses(Settings):
     artifacts: Annotated[
         tuple[str, ...],
         Option(
-            "Runs that scored heads (RUN:en-de is one direction), or saved scores.",
+            "Runs that scored heads (RUN:en-de is one direction), or saved translation scores.",
             metavar="RUN...",
             argument=True,
         ),
@@ -69,10 +69,10 @@ def compare_classes(config: CompareClasses, out: Path | None = None) -> ClassesR
 
 
 def _show(result: ClassesResult, run: Path) -> Shown:
-    models = result.models
-    without = [model.name for model in models if model.shares_above_chance is None]
+    models, counted = result.models, _counted(result)
+    without = [model.name for model in counted if model.shares_above_chance is None]
     cautions = []
-    if len(models) > 1:
+    if len(counted) > 1:
         cautions.append(
             "Scores found on different sentences, or with different prompts, are compared with "
             "caution."
@@ -82,12 +82,20 @@ def _show(result: ClassesResult, run: Path) -> Shown:
             f"Not corrected for chance, which is not known for every head: {enumeration(without)}. "
             "Where sentences are short, heads score by position alone."
         )
+    if counted:
+        cautions += [
+            f"Without classes, which are of translation scores: {model.name} ({model.method})."
+            for model in models
+            if not model.classified
+        ]
     totals = sorted({model.total for model in models})
     return Shown(
         "Classes of heads",
         "What share of its attention heads looks at the source word being translated?",
         _finding(result),
-        "Without interval: heads near a threshold can change class with other sentences.",
+        "Without interval: heads near a threshold can change class with other sentences."
+        if counted
+        else "",
         "",
         cautions,
         [
@@ -95,15 +103,26 @@ def _show(result: ClassesResult, run: Path) -> Shown:
             ("heads", " to ".join(map(str, dict.fromkeys((totals[0], totals[-1]))))),
         ],
         [
-            Section("Heads in each class", [_numbers(result)], brief=True),
-            Section("Models", [_about(models)]),
+            *([Section("Heads in each class", [_numbers(counted)], brief=True)] if counted else []),
+            Section("Models", [_about(models)], brief=not counted),
         ],
-        _bars(result),
+        _bars(result) if counted else None,
     )
 
 
+def _counted(result: ClassesResult) -> list[ClassShares]:
+    """The models that have classes: those of translation scores."""
+    return [model for model in result.models if model.classified]
+
+
 def _finding(result: ClassesResult) -> list[str]:
-    models = result.models
+    models = _counted(result)
+    if not models:
+        scores = enumeration(list(dict.fromkeys(model.method for model in result.models)))
+        return [
+            "There are no classes of heads: these are of translation scores, not of other scores.",
+            f"Scores: {scores}.",
+        ]
     above = f"{_score(models)} above {fixed(result.threshold, 2)}"
     ordered = sorted(models, key=lambda model: _shares(model).token_alignment)
     least, most = ordered[0], ordered[-1]
@@ -128,21 +147,22 @@ def _score(models: Sequence[ClassShares]) -> str:
 
 
 def _bars(result: ClassesResult) -> Bars:
+    models = _counted(result)
     threshold, inactive = fixed(result.threshold, 2), fixed(result.inactive, 2)
     return Bars(
         "Heads in each class",
-        tuple(model.name for model in result.models),
+        tuple(model.name for model in models),
         CLASSES,
-        tuple(tuple(100 * share for share in _shares(m).each) for m in result.models),
+        tuple(tuple(100 * share for share in _shares(m).each) for m in models),
         "% of heads",
         start=0.0,
         end=100.0,
-        note=f"Token alignment: {_score(result.models)} above {threshold}; inactive: at most "
+        note=f"Token alignment: {_score(models)} above {threshold}; inactive: at most "
         f"{inactive}; low activity: between",
     )
 
 
-def _numbers(result: ClassesResult) -> Table:
+def _numbers(models: Sequence[ClassShares]) -> Table:
     rows = [
         Row(
             f"{model.name}, {words}",
@@ -151,7 +171,7 @@ def _numbers(result: ClassesResult) -> Table:
                 *map(Cell.share, shares.each),
             ),
         )
-        for model in result.models
+        for model in models
         for words, counts, shares in (
             ("score \u2212 chance", model.counts_above_chance, model.shares_above_chance),
             ("score alone (as the paper counts)", model.counts, model.shares),

@@ -28,14 +28,12 @@ from headscope.evidence.texts import (
 from headscope.executors import Execution
 from headscope.heads import (
     Amount,
-    HeadScores,
     HeadSet,
     Rank,
     about_rank,
-    read_scores,
+    named_scores,
     resolve_heads,
 )
-from headscope.heads.resolve import place_of
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.baseline import Rules
 from headscope.own import OwnMeasure
@@ -273,8 +271,8 @@ def alignment_heads(
     """The token alignment heads, to be left out of random draws; or why they are not known."""
     if "outside" not in config.controls:
         return None, None
-    scores = _translation_scores(spec)
-    if scores is None:
+    scores = named_scores(spec, lm.geometry)
+    if scores is None or scores.method != TRANSLATION_SCORE:
         return None, (
             f"{spec} holds no translation scores, so the control outside draws from all heads that "
             "are not selected, token alignment heads among them"
@@ -284,12 +282,6 @@ def alignment_heads(
             f"{spec} was made for a model of {scores.geometry}, but this model has {lm.geometry}"
         )
     return scores.select(config.threshold), None
-
-
-def _translation_scores(spec: str) -> HeadScores | None:
-    place = place_of(spec)
-    scores = read_scores(place).get("mean") if place is not None and place.is_dir() else None
-    return scores if scores is not None and scores.method == TRANSLATION_SCORE else None
 
 
 def _links(removed: Removed) -> list[str]:

@@ -125,7 +125,7 @@ def _files(source: Path) -> list[Path]:
     if (source / "run.json").exists():
         try:
             command = json.loads((source / "run.json").read_bytes())["command"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             raise InputError(f"{source / 'run.json'} is damaged; rate the corpus again") from None
         if command == "use rate" and not (source / "DONE.json").exists():
             raise InputError(
