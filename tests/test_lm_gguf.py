@@ -405,6 +405,16 @@ def test_entries_of_another_kind_are_one_sentence(
         assert "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize("name", ["tiny.gguf", "model.safetensors", "tokenizer.json"])
+def test_a_pipe_named_as_weights_is_told(model: Any, file: Path, tmp_path: Path, name: str) -> None:
+    headscope.load(file, device="cpu").tokenizer.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=f"{name} is a pipe or a device"):
+        headscope.load(tmp_path / name if name.endswith(".gguf") else tmp_path, device="cpu")
+
+
 LORA = {f"blk.0.attn_q.weight.lora_{one}": np.zeros((4, 64), np.float32) for one in "ab"}
 VECTOR = {"direction.1": np.zeros(64, np.float32)}
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from headscope.errors import InputError, MissingExtra, first_line
+from headscope.errors import InputError, MissingExtra, first_line, refuse_pipes
 from headscope.lm.gguf_metadata import ADVICE, DIVISORS, LONG, SHORT, complete
 
 # What numpy and others' readers raise where bytes are missing or mean nothing.
@@ -105,6 +105,7 @@ def open_gguf(path: Path, name: str) -> GgufFile:
     for package in ("gguf", "accelerate"):  # transformers asks for both
         if importlib.util.find_spec(package) is None:
             raise MissingExtra.needed(f"reading {name}", package, "gguf")
+    refuse_pipes(path)
     status = path.stat()
     state = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     return _opened(path, name, state)
