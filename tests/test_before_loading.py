@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator
@@ -72,15 +73,22 @@ WORKING: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 #: Values that no command can use, by option; what else belongs to it follows.
 WRONG: dict[str, tuple[tuple[str, ...], ...]] = {
-    "heads": (("unfinished",), ("nowhere",), ("99.1",), ("far.json",), ("empty.json",)),
-    "align_heads": (("unfinished",), ("nowhere",), ("99.1",), ("far.json",), ("empty.json",)),
+    "heads": (("unfinished",), ("nowhere",), ("99.1",), ("far.json",), ("empty.json",), ("pipe",)),
+    "align_heads": (
+        ("unfinished",),
+        ("nowhere",),
+        ("99.1",),
+        ("far.json",),
+        ("empty.json",),
+        ("pipe",),
+    ),
     "align_k": (("1000000",), ("0",), ("x",)),
-    "masks": (("unfinished",), ("nowhere",)),
+    "masks": (("unfinished",), ("nowhere",), ("pipe",)),
     "k": (("1000000",), ("0",), ("x",)),
-    "data": (("missing.tsv",), ("columns.tsv",), ("none.tsv",), ("bytes.tsv",)),
+    "data": (("missing.tsv",), ("columns.tsv",), ("none.tsv",), ("bytes.tsv",), ("pipe",)),
     "pair": (("xx",), ("en-en",)),
     "shots": (("100000",),),
-    "shots_data": (("missing.tsv", "--shots", "1"), ("pairs.tsv",)),
+    "shots_data": (("missing.tsv", "--shots", "1"), ("pairs.tsv",), ("pipe", "--shots", "1")),
     "language_names": (("xx=Foo",), ("de",)),
     "template": (("no source",),),
     "links_column": (("absent",),),
@@ -89,31 +97,31 @@ WRONG: dict[str, tuple[tuple[str, ...], ...]] = {
         ("llm", "--llm-model", "some"),
         ("eflomal", "--decode", "greedy", "--scope", "nowhere"),
     ),
-    "task": (("missing.json",), ("none.tsv",)),
-    "reference_texts": (("missing.txt", "--ablate", "mean"),),
+    "task": (("missing.json",), ("none.tsv",), ("pipe",)),
+    "reference_texts": (("missing.txt", "--ablate", "mean"), ("pipe", "--ablate", "mean")),
     "dtype": (("float99",),),
     "device": (("nonsense",),),
     "device_map": (("auto", "--device", "cpu"),),
     "max_memory": (("cpu=lots",),),
     "tp_plan": (("auto",), ("2",)),
     "quantise": (("3bit",),),
-    "tokenizer": (("nowhere",),),
-    "beside": (("unfinished",), ("nowhere",)),
+    "tokenizer": (("nowhere",), ("pipe",), ("pipe.gguf",)),
+    "beside": (("unfinished",), ("nowhere",), ("pipe",)),
     "pin": (("99.1",),),
     "prompt": (("",),),
-    "gate": (("nowhere",),),
-    "gates": (("missing.jsonl",),),
+    "gate": (("nowhere",), ("pipe",)),
+    "gates": (("missing.jsonl",), ("pipe",)),
     "steer": (("xx",),),
     "workers": (("0",),),
-    "test_data": (("missing.jsonl",),),
-    "check_data": (("missing.tsv",),),
+    "test_data": (("missing.jsonl",), ("pipe",)),
+    "check_data": (("missing.tsv",), ("pipe",)),
     "foreign": (("nowhere",), ("unfinished",)),
     "hybrid": (("nowhere",), ("unfinished",)),
-    "haystack": (("missing.txt",),),
-    "base": (("nowhere",),),
+    "haystack": (("missing.txt",), ("pipe",)),
+    "base": (("nowhere",), ("pipe",)),
     "methods": (("unknown",),),
     "only": (("unknown",),),
-    "out": (("pairs.tsv",), ("full",), ("pairs.tsv/below",)),
+    "out": (("pairs.tsv",), ("full",), ("pairs.tsv/below",), ("pipe",)),
 }
 #: What a command leaves aside with the arguments above, or says of single parts in its result.
 ASIDE = {
@@ -178,6 +186,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Path("bytes.tsv").write_bytes(b"source\ttarget\n\xff\xfe\t\xff\n")
         Path("far.json").write_text("[[50, 60]]", "utf-8")
         Path("empty.json").write_text("[]", "utf-8")
+        for pipe in ("pipe", "pipe.gguf"):  # reading one would wait for ever
+            os.mkfifo(pipe)
     return folder
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from collections.abc import Iterator
@@ -127,6 +128,20 @@ def test_a_cancelled_question_ends(kernel: Kernel) -> None:
     kernel.send(id=21, kind="run", body={**RUN, "gates": {"0.0": -1}, "new_tokens": 512})
     kernel.send(id=21, kind="cancel")
     assert kernel.answers(21)[21][-1]["event"] == "end"
+
+
+def test_its_model_is_the_given_one_in_modules_of_its_own(pocket: LanguageModel) -> None:
+    import headscope
+
+    given = dataclasses.replace(pocket, revision="abc", proved="2026-01-01", system="")
+    widget = headscope.explore(given, "4.3", pair="en-de")
+    own = widget.explorer.lm
+    for fact in dataclasses.fields(LanguageModel):
+        alike = getattr(own, fact.name) == getattr(given, fact.name)
+        assert alike is (fact.name not in ("model", "sites")), fact.name
+    weights = [{id(each) for each in lm.model.parameters()} for lm in (own, given)]
+    assert weights[0] == weights[1]
+    widget.close()
 
 
 def test_heads_in_memory_are_shown(pocket: LanguageModel) -> None:

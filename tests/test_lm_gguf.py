@@ -493,6 +493,55 @@ def test_entries_of_another_kind_are_one_sentence(
         assert "\n" not in str(told.value)
 
 
+@pytest.mark.parametrize("name", ["tiny.gguf", "model.safetensors", "tokenizer.json"])
+def test_a_pipe_named_as_weights_is_told(model: Any, file: Path, tmp_path: Path, name: str) -> None:
+    headscope.load(file, device="cpu").tokenizer.save_pretrained(tmp_path)
+    model.save_pretrained(tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(InputError, match=f"{name} is a pipe or a device"):
+        headscope.load(tmp_path / name if name.endswith(".gguf") else tmp_path, device="cpu")
+
+
+LORA = {f"blk.0.attn_q.weight.lora_{one}": np.zeros((4, 64), np.float32) for one in "ab"}
+VECTOR = {"direction.1": np.zeros(64, np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("architecture", "fields", "tensors", "held"),
+    [
+        ("llama", {"general.type": "adapter", "adapter.type": "lora"}, LORA, "LoRA"),
+        ("llama", {}, LORA, "LoRA"),
+        ("clip", {"general.type": "mmproj"}, VECTOR, "images"),
+        ("clip", {}, VECTOR, "images"),
+        ("llama", {"general.type": "imatrix"}, VECTOR, "importance matrix"),
+        ("controlvector", {}, VECTOR, "control vector"),
+        ("llama", {"general.type": "model"}, {}, "--tokenizer"),
+    ],
+)
+def test_a_file_that_holds_no_model_is_refused_for_what_it_holds(
+    tmp_path: Path, architecture: str, fields: dict[str, Any], tensors: Any, held: str
+) -> None:
+    path = tmp_path / "other.gguf"
+    write(path, None, architecture=architecture, fields=fields, tensors=tensors)
+    with pytest.raises(InputError) as told:
+        headscope.load(path, device="cpu")
+    assert str(told.value).startswith(f"{path} holds") and held in str(told.value)
+
+
+def test_a_part_is_refused_with_the_parts_that_are_not_there(tmp_path: Path) -> None:
+    names = [f"big-{number:05d}-of-00003.gguf" for number in (1, 2, 3)]
+    for number in (1, 0, 2):
+        path = tmp_path / names[number]
+        write(path, None, fields={"split.no": number, "split.count": 3}, tensors=VECTOR)
+        with pytest.raises(InputError, match=f"part {number + 1} of 3.*--merge {names[0]}") as told:
+            headscope.load(path, device="cpu")
+        missing = [name for name in names if not (tmp_path / name).exists()]
+        shown = {name for name in names[1:] if f"{name} " in str(told.value).split("; ")[1]}
+        assert shown == set(missing[:1]) - {names[0]}
+        assert ("fetch" in str(told.value)) == bool(missing)
+
+
 def test_lists_of_another_length_than_the_vocabulary_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "pieces.gguf", None, prefix=True)
     count = len(SPACED).to_bytes(8, "little")

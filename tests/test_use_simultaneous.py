@@ -6,8 +6,12 @@ from __future__ import annotations
 import io
 import json
 import random
+import subprocess
+import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
+from itertools import repeat
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,7 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 import sacrebleu
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from omnisteval import scoring
 from omnisteval.data import Instance
@@ -23,8 +27,8 @@ from omnisteval.data import Instance
 from conftest import Said
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import DEFAULT_TEMPLATE, translation_prompts
-from headscope.data.words import running_words
-from headscope.errors import InputError
+from headscope.data.words import is_unspaced, running_words
+from headscope.errors import Caution, InputError
 from headscope.evidence.rows import CURVE, SELECTED
 from headscope.heads import Head, HeadSet
 from headscope.live.command import Explore, explorer_of
@@ -359,6 +363,75 @@ def test_what_is_written_does_not_wait_for_more_than_it_needs(pocket: LanguageMo
     assert next(pieces).endswith("\n") and given_so_far == f"{source}\n"
 
 
+def cut_by_hand(lm: LanguageModel, source: str, longest: int, most: int) -> list[str]:
+    """The parts of a line, each as many words (of one too long by itself: characters) as leave room
+    for a translation of at most so many tokens."""
+
+    def fits(text: str) -> bool:
+        (prompt,) = translation_prompts(one_pair(text), DEFAULT_TEMPLATE, None, "")
+        start, end = prompt.source_span
+        encoded = lm.encoded(prompt.text)
+        own = sum(a < end and b > start for a, b in encoded.spans.tolist())
+        room = longest - (len(encoded.ids) - own)
+        return own + min(room // 2, 2 * own + 32, most) <= room
+
+    parts = []
+    while source:
+        beginnings = beginnings_of(source)
+        fitting = [each for each in beginnings if fits(each)]
+        if not fitting:
+            fitting = [source[:1], *(source[:at] for at in range(2, len(source)))]
+            fitting = [each for each in fitting if len(each) == 1 or fits(each)]
+        parts.append(fitting[-1])
+        source = source[len(parts[-1]) :].lstrip()
+    return parts
+
+
+@settings(max_examples=3)
+@example(["a" * 90, *["planted", "猫狗猫", "king"] * 4])
+@given(
+    st.lists(
+        st.sampled_from(("the", "king", "planted", "猫狗猫", "a" * 90)), min_size=8, max_size=12
+    )
+)
+def test_a_line_is_cut_where_it_fits_no_more(pocket: LanguageModel, words: list[str]) -> None:
+    source, most = " ".join(words), 3
+    parts = cut_by_hand(pocket, source, 64, most)
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        patch.setattr("headscope.use.interpreting.LONGEST_LINE", 64)
+        pairs, heads = one_pair(""), heads_of(pocket)
+        given_ = f"{source}\n{words[0]}"
+        made = "".join(interpret(pocket, pairs, heads, given_, 1, most=most))
+    assert [each.category for each in told] == [Caution] * (
+        (len(parts) > 1) + (len(cut_by_hand(pocket, words[0], 64, most)) > 1)
+    )
+    wanted = ""
+    for part in parts:
+        drafts = Drafts(pocket, pairs, [heads], most=most)
+        wanted += interpreted(drafts, part, align_att(1)).text
+        wanted += "" if part is parts[-1] or is_unspaced(wanted[-1:]) else " "
+    assert made.split("\n")[0] == wanted and made.count("\n") == 2
+
+
+def test_a_source_is_read_no_further_than_it_fits(pocket: LanguageModel) -> None:
+    """Without a space, without an end, without a word."""
+    read = 0
+
+    def endless(char: str) -> Iterator[str]:
+        nonlocal read
+        while True:
+            read += 1
+            yield char
+
+    pieces = interpret(pocket, sentences(), heads_of(pocket), endless("a"), most=2)
+    with pytest.warns(Caution, match="line 1"):
+        assert [next(pieces) for _ in range(8)]
+    assert read <= 8 * 2048
+    pieces = interpret(pocket, sentences(), heads_of(pocket), repeat(" \n", 50_000))
+    assert "".join(pieces) == "\n" * 50_000
+
+
 def streamed(
     command: Callable[..., Said], monkeypatch: pytest.MonkeyPatch, given_: bytes, *more: object
 ) -> Said:
@@ -392,6 +465,26 @@ def test_stdin_is_translated_line_by_line(
     assert streamed(command, monkeypatch, b"", "--pair", "en-de").out == ""
     marked = streamed(command, monkeypatch, b"\xef\xbb\xbf" + typed, "--pair", "en-de")
     assert marked.out == said.out  # a mark of the byte order is no character of the text
+
+
+def test_a_line_that_fits_no_context_ends_no_stream() -> None:
+    """In a process of its own, which writes a part of the line before the line has ended."""
+    words = ["use", "simultaneous", "--heads", ",".join(HEADS), "--pair", "en-de", "--stream"]
+    call = [sys.executable, "-m", "headscope", *words, "--max-new-tokens", "3"]
+    with subprocess.Popen(
+        call, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
+    ) as process:
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write(b"dog\n" + b"a" * 2048)
+        first = process.stdout.readline()
+        begun = process.stdout.read(1)
+        process.stdin.write(b"\ndog\n\n")
+        process.stdin.close()
+        rest = (begun + process.stdout.read()).split(b"\n")
+        said = process.stderr.read().decode()
+    assert process.returncode == 0
+    assert first.strip() and [line + b"\n" for line in rest[1:]] == [first, b"\n", b"\n"]
+    assert rest[0].count(b" ") >= 2 and "stdin, line 2" in said and "1,024" in said
 
 
 class Endless(io.BytesIO):
@@ -429,7 +522,6 @@ def test_a_source_without_an_end_is_ended_by_its_user(
         (b"a dog\n", ("--pair", "en-de", "--out", "run")),
         (b"a dog\n", ("--pair", "en-de", "--frontier", "-1")),
         (b"a dog\n", ("--pair", "en-de", "--agreement", "1")),
-        (b"dog\n" + b"dog " * 3000, ("--pair", "en-de", "--step", "3000")),
     ],
 )
 def test_what_cannot_be_translated_is_told_in_one_line(
@@ -442,7 +534,7 @@ def test_what_cannot_be_translated_is_told_in_one_line(
     assert ("stdin, line 2" in said.err) == typed.startswith(b"dog\n")
     assert ("character 3" in said.err) == (b"\x00" in typed)
     # What came before it is written.
-    assert bool(said.out) == any(sign in typed for sign in (b"\x00", b"\xff", b"dog dog"))
+    assert bool(said.out) == any(sign in typed for sign in (b"\x00", b"\xff"))
 
 
 def test_python_is_told_where_text_as_it_comes_goes(loaded: None) -> None:

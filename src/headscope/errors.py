@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -76,6 +78,20 @@ def placed(path: object) -> Iterator[None]:
         if error.errno is None or ".tmp-" not in str(error.filename or ".tmp-"):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def refuse_pipes(path: str | os.PathLike[str]) -> None:
+    """InputError for a pipe, a socket or a device: opening it may wait for ever, and it gives what
+    it has once. Of a name that leads to nothing, the one who opens it tells."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        return
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+        raise InputError(
+            f"{path} is a pipe or a device, and is read more than once; write what it gives to a "
+            "file, and name that"
+        )
 
 
 def check_unicode(text: str, what: str) -> None:

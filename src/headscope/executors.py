@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from headscope.errors import InputError, MissingExtra, nearest
+from headscope.errors import InputError, MissingExtra, nearest, refuse_pipes
 from headscope.settings import Option, Settings
 
 RETRIES = 3
@@ -60,6 +60,7 @@ class ClusterOptions:
 
 def read_cluster_options(path: str | Path) -> ClusterOptions:
     """The options in a TOML file; InputError naming what is wrong there."""
+    refuse_pipes(path)
     try:
         values = tomllib.loads(Path(path).read_text("utf-8"))
     except OSError as error:

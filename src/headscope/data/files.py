@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar, cast
 
-from headscope.errors import InputError, first_line, need, placed
+from headscope.errors import InputError, first_line, need, placed, refuse_pipes
 
 T = TypeVar("T")
 
@@ -62,6 +62,7 @@ def decompressed(raw: io.BufferedReader) -> AbstractContextManager[io.BufferedRe
 @contextmanager
 def readable(path: str | Path) -> Iterator[None]:
     """Raises ``InputError`` for a file that cannot be opened, or not be read to its end."""
+    refuse_pipes(path)
     try:
         yield
     except FileNotFoundError:

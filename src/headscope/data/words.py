@@ -120,6 +120,17 @@ def is_unspaced(char: str) -> bool:
     return any(first <= code <= last for first, last in _UNSPACED)
 
 
+def begins_word(before: str, char: str) -> bool:
+    """Whether a word of `running_words` begins with a character that stands behind another ("" for
+    none)."""
+    if char.isspace():
+        return False
+    if not before or before.isspace():
+        return True
+    mark = unicodedata.category(char).startswith("M")
+    return not mark and (is_unspaced(before) or is_unspaced(char))
+
+
 def running_words(text: str) -> list[Word]:
     """The words of a text as they arrive one by one: its white-space pieces, in which each
     character of a script without spaces is a word of its own. What follows changes none of them.
@@ -128,8 +139,7 @@ def running_words(text: str) -> list[Word]:
     for piece in split_words(text, links_given=True):
         cuts = [0, len(piece.text)]
         for at in range(1, len(piece.text)):
-            mark = unicodedata.category(piece.text[at]).startswith("M")
-            if not mark and any(map(is_unspaced, piece.text[at - 1 : at + 1])):
+            if begins_word(piece.text[at - 1], piece.text[at]):
                 cuts.insert(-1, at)
         words += [
             Word(piece.text[a:b], piece.start + a, piece.start + b) for a, b in pairwise(cuts)

@@ -16,7 +16,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headscope.errors import InputError, check_unicode
+from headscope.errors import InputError, check_unicode, refuse_pipes
 from headscope.heads.geometry import Geometry, Head
 from headscope.heads.hub import exists
 from headscope.heads.store import parsed
@@ -439,6 +439,7 @@ def _whole(cell: Any) -> Any:
 
 
 def _read_text(file: Path) -> str:
+    refuse_pipes(file)
     try:
         data = file.read_bytes()
     except OSError as error:

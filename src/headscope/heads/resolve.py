@@ -139,7 +139,7 @@ def resolve_heads(
     path = place_of(spec)
     if path is not None and path.is_dir():
         return _from_folder(path, k, geometry, default, by)
-    if path is not None and path.is_file():
+    if path is not None and path.exists():
         named = heads_of(read_heads_file(spec), geometry)
         if isinstance(named, HeadScores):
             return _top(named, k, default, by)

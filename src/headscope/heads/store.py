@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from headscope.errors import InputError, placed
+from headscope.errors import InputError, placed, refuse_pipes
 from headscope.heads.geometry import Geometry
 
 FORMAT = 1
@@ -206,6 +206,7 @@ def read_tensors(file: Path, fix: str) -> dict[str, NDArray[Any]]:
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
+    refuse_pipes(file)
     try:
         return load(file.read_bytes())
     except OSError as error:
@@ -233,6 +234,7 @@ def read_json(file: Path) -> dict[str, Any]:
 
     Raises `FileNotFoundError` if there is no such file.
     """
+    refuse_pipes(file)
     try:
         value = parsed(file.read_bytes())
     except FileNotFoundError:
@@ -315,6 +317,7 @@ def _read_config(folder: Path, kind: str) -> dict[str, Any]:
 
 
 def _json(path: Path) -> Any:
+    refuse_pipes(path)
     try:
         return parsed(path.read_bytes())
     except OSError as error:

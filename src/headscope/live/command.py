@@ -153,7 +153,7 @@ def pocket_examples() -> list[tuple[str, Wanted]]:
     examples = []
     for pair, title in (("en-de", "Translate, English to German"), ("ru-es", "Russian to Spanish")):
         first = max(sample_pairs(pair, "dev", 8, 0).pairs, key=lambda each: len(each.source))
-        examples.append((title, Wanted(first.source, pair, first.target)))
+        examples.append((title, Wanted(first.source, pair=pair, reference=first.target)))
     kinds: dict[str, QuestionKind] = {
         "Key words: two facts, one question": "one-language",
         "Question about a text in another language": "translated",
@@ -161,11 +161,13 @@ def pocket_examples() -> list[tuple[str, Wanted]]:
     for title, kind in kinds.items():
         question = sample_questions("dev", 1, 0, kind).questions[0]
         text = TEMPLATE.format(context=question.context, question=question.question)
-        examples.append((title, Wanted(text, None, question.answers[0], question.language)))
+        examples.append(
+            (title, Wanted(text, reference=question.answers[0], language=question.language))
+        )
     for name, title in (("plural-de", "Word task: plural, German"), ("antonym-en", "Opposite")):
         task = word_task(name, "dev")
         text, answer = prompt(task, task.examples[0], instructed=True), task.examples[0].output
-        examples.append((title, Wanted(text, None, answer, task.language)))
+        examples.append((title, Wanted(text, reference=answer, language=task.language)))
     return examples
 
 

@@ -180,7 +180,7 @@ class Explorer:
         pairs = read(pair).pairs
         if isinstance(at, bool) or not isinstance(at, int) or not 0 <= at < len(pairs):
             raise InputError(f"{repr(at)[:20]} is no sentence; there are 0 to {len(pairs) - 1}")
-        wanted = Wanted(pairs[at].source, pair, pairs[at].target)
+        wanted = Wanted(pairs[at].source, pair=pair, reference=pairs[at].target)
         return {"event": "sentence", "input": wanted.plain, "at": at, "of": len(pairs)}
 
     def _best(self, name: Any, head: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -49,6 +49,7 @@ class Wanted:
     """
 
     text: str
+    _: KW_ONLY
     pair: str | None = None
     reference: str | None = None
     language: str | None = None
@@ -101,12 +102,12 @@ def read_asked(body: Any, geometry: Geometry) -> Asked:
     fields = _object(body, "the question", known)
     pinned = _of(fields, "pinned", str, None)
     return Asked(
-        read_wanted(fields.get("input")),
-        read_gate(fields.get("gates", {}), geometry),
-        _whole(fields, "draw", 0, 0, MOST_DRAWS),
-        control_named(_of(fields, "control", str, "random")),
-        None if pinned is None else geometry.check(Head.parse(pinned)),
-        _whole(fields, "new_tokens", 64, 1, MOST_TOKENS),
+        wanted=read_wanted(fields.get("input")),
+        gate=read_gate(fields.get("gates", {}), geometry),
+        draw=_whole(fields, "draw", 0, 0, MOST_DRAWS),
+        control=control_named(_of(fields, "control", str, "random")),
+        pinned=None if pinned is None else geometry.check(Head.parse(pinned)),
+        new_tokens=_whole(fields, "new_tokens", 64, 1, MOST_TOKENS),
     )
 
 
@@ -147,10 +148,10 @@ def read_wanted(value: Any) -> Wanted:
     reference = texts["reference"]
     return Wanted(
         text,
-        texts["pair"] if name == "sentence" else None,
-        reference if reference and reference.strip() else None,
-        texts["language"],
-        _of(fields, "chat", bool, False),
+        pair=texts["pair"] if name == "sentence" else None,
+        reference=reference if reference and reference.strip() else None,
+        language=texts["language"],
+        chat=_of(fields, "chat", bool, False),
     )
 
 
@@ -196,7 +197,7 @@ def _whole(fields: Mapping[str, Any], name: str, default: int, least: int, most:
     return value
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Prepared:
     """A prompt as tokens.
 
@@ -256,16 +257,16 @@ def prepare(lm: LanguageModel, wanted: Wanted, translation: Prompt | None) -> Pr
     if wanted.pair is not None:
         language = wanted.pair.partition("-")[2]
     return Prepared(
-        text,
-        tokens.ids,
-        tokens.spans,
-        source,
-        words,
-        special,
-        language,
-        text[start:end],
-        wanted.reference,
-        _reference_row(lm, wanted, text, special, joint),
+        text=text,
+        ids=tokens.ids,
+        spans=tokens.spans,
+        source=source,
+        words=words,
+        special=special,
+        language=language,
+        source_text=text[start:end],
+        reference=wanted.reference,
+        reference_row=_reference_row(lm, wanted, text, special, joint),
     )
 
 

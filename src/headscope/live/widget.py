@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import anywidget
@@ -84,17 +85,7 @@ def _apart(lm: LanguageModel) -> LanguageModel:
     """
     shared = {id(tensor): tensor for tensor in (*lm.model.parameters(), *lm.model.buffers())}
     model, sites = copy.deepcopy((lm.model, lm.sites), shared)
-    return LanguageModel(
-        model,
-        lm.tokenizer,
-        lm.geometry,
-        sites,
-        lm.name,
-        lm.revision,
-        lm.folder,
-        lm.noise,
-        lm.system,
-    )
+    return replace(lm, model=model, sites=sites)
 
 
 def widget_of(lm: LanguageModel, heads: Any, options: Mapping[str, Any]) -> ExplorerWidget:

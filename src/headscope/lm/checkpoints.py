@@ -12,7 +12,14 @@ from typing import Any
 
 import torch
 
-from headscope.errors import InputError, MissingExtra, first_line, nearest, telling
+from headscope.errors import (
+    InputError,
+    MissingExtra,
+    first_line,
+    nearest,
+    refuse_pipes,
+    telling,
+)
 from headscope.hub import download
 from headscope.lm.gguf import (
     check_layers,
@@ -68,6 +75,9 @@ def resolve(
     if path.is_dir():
         if revision is not None:
             raise InputError(f"{name} is a folder and has no revisions; leave revision out.")
+        for pattern in _PATTERNS:
+            for file in path.glob(pattern):
+                refuse_pipes(file)
         return path.resolve(), None
     if path.exists():
         if not is_gguf(path):

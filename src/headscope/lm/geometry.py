@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _KEY_HEADS = ("num_kv_heads", "num_key_value_heads")
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class AttentionSite:
     """One decoder layer's softmax attention.
 
@@ -293,7 +293,14 @@ def _site(
         show_all_heads(modules[name], mesh)
         heads *= mesh.size()
     return AttentionSite(
-        layer, event.module, attention, name, modules[name], heads, head_width, mesh
+        layer=layer,
+        attention_name=event.module,
+        attention=attention,
+        projection_name=name,
+        projection=modules[name],
+        heads=heads,
+        head_width=head_width,
+        mesh=mesh,
     )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from headscope.errors import InputError, MissingExtra, first_line
+from headscope.errors import InputError, MissingExtra, first_line, refuse_pipes
 from headscope.lm.gguf_metadata import ADVICE, DIVISORS, LONG, SHORT, complete
 from headscope.lm.owners import LIBRARY
 
@@ -50,10 +50,23 @@ _COMPOSING = frozenset(
 )
 #: Special tokens of Phi-3 that leave the space after them; its others take it in.
 _LEAVE_SPACE = frozenset(("<unk>", "<s>", "<|endoftext|>"))
+#: What files hold that are no models, by what they call themselves (`general.type`, or for want of
+#: that the architecture), and what to name instead.
+_BASE = "name the GGUF file of the model it is for"
+_NO_MODELS = {
+    "adapter": f"an adapter (LoRA); {_BASE}, or of both, merged by llama.cpp's llama-export-lora",
+    "mmproj": f"what makes images or sound readable for a model; {_BASE}",
+    "clip": f"what makes images or sound readable for a model; {_BASE}",
+    "imatrix": f"an importance matrix, for quantising a model; {_BASE}",
+    "controlvector": f"a control vector, which steers a model; {_BASE}",
+    "vocab": "a tokenizer; name it by --tokenizer, and a model with weights",
+}
 #: How many numbers are dequantised in one go: what comes between stays in a core's cache. A
 #: multiple of every kind's block.
 _AT_ONCE = 1 << 17
 _MOST_LAYERS = 10_000
+#: Parts of a model are numbered in 16 bits.
+_MOST_PARTS = 1 << 16
 #: Longer lists are of tokens, not of layers.
 _LONG = 4096
 
@@ -93,6 +106,7 @@ def open_gguf(path: Path, name: str) -> GgufFile:
     for package in ("gguf", "accelerate"):  # transformers asks for both
         if importlib.util.find_spec(package) is None:
             raise MissingExtra.needed(f"reading {name}", package, "gguf")
+    refuse_pipes(path)
     status = path.stat()
     state = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
     return _opened(path, name, state)
@@ -128,10 +142,7 @@ def _opened(path: Path, name: str, _state: tuple[int, ...]) -> GgufFile:
                 "ends); copy or download it again."
             )
     if metadata.get("split.count", 1) not in (0, 1):
-        raise InputError(
-            f"{name} is one part of {metadata['split.count']}; join them with llama.cpp's "
-            "llama-gguf-split --merge."
-        )
+        raise _one_of_several(path, name, metadata)
     if "general.architecture" not in metadata:
         raise InputError(f"{name} names no general.architecture, so it holds no model; {ADVICE}.")
     return GgufFile(
@@ -142,6 +153,39 @@ def _opened(path: Path, name: str, _state: tuple[int, ...]) -> GgufFile:
         _stored_as(metadata, reader.tensors),
         "tokenizer.ggml.tokens" in reader.fields and "tokenizer.ggml.model" in reader.fields,
     )
+
+
+def _one_of_several(path: Path, name: str, metadata: Mapping[str, Any]) -> InputError:
+    """The error of one part of a model, which names the parts that are not beside it."""
+    number, parts = metadata.get("split.no"), metadata["split.count"]
+    if not (type(number) is type(parts) is int and 0 <= number < parts <= _MOST_PARTS):
+        return InputError(
+            f"{name} is one part of {parts!s:.40}; join them with llama.cpp's llama-gguf-split "
+            "--merge."
+        )
+    own = f"-{number + 1:05d}-of-{parts:05d}"
+    every = [f"-{each:05d}-of-{parts:05d}.gguf" for each in range(1, parts + 1)]
+    names = [f"{path.stem.removesuffix(own)}{each}" for each in every]
+    missing = [each for each in names if not (path.parent / each).is_file()]
+    if not path.stem.endswith(own) or not missing:
+        fix = "join them"
+    else:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        fix = f"{missing[0]}{more} is not beside it: fetch all parts and join them"
+    return InputError(
+        f"{name} is part {number + 1} of {parts} of a model; {fix} with llama.cpp's "
+        f"llama-gguf-split --merge {names[0]} WHOLE.gguf."
+    )
+
+
+def _refuse_no_model(file: GgufFile, name: str) -> None:
+    """Raises `InputError` for a file that holds something else than a model."""
+    kind = file.metadata.get("general.type")
+    if all(tensor.endswith((".lora_a", ".lora_b")) for tensor in file.tensors):
+        kind = "adapter" if file.tensors else "vocab"
+    for each in map(str, (kind, file.architecture)):
+        if each in _NO_MODELS:
+            raise InputError(f"{name} holds {_NO_MODELS[each]}.")
 
 
 def _stored_as(metadata: Mapping[str, Any], tensors: Any) -> str | None:
@@ -166,11 +210,13 @@ def read_gguf_config(file: GgufFile, name: str) -> Any:
     """The configuration that `transformers` makes of a file, completed
     (see `headscope.lm.gguf_metadata`).
 
-    Raises `InputError` if `transformers` cannot read files of this architecture.
+    Raises `InputError` if the file holds no model, or `transformers` cannot read files of this
+    architecture.
     """
     from huggingface_hub.errors import StrictDataclassError
     from transformers import AutoConfig
 
+    _refuse_no_model(file, name)
     check_layers(file.of_model("block_count"), f"{name}: its entry block_count")
     try:
         with lean_reader():

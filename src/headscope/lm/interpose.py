@@ -22,7 +22,7 @@ from torch import nn
 from headscope.lm.owners import interposing
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
 class Call:
     """One call of an attention kernel.
 
@@ -89,7 +89,16 @@ def _observed(implementation: str, kernel: Callable[..., Any]) -> Callable[..., 
             if causal is None:
                 causal = getattr(module, "is_causal", True)
             output = result[0] if isinstance(result, tuple) else result
-            call = Call(implementation, query, key, value, output, mask, kwargs, bool(causal))
+            call = Call(
+                implementation=implementation,
+                query=query,
+                key=key,
+                value=value,
+                output=output,
+                mask=mask,
+                options=kwargs,
+                causal=bool(causal),
+            )
             for watcher in tuple(watchers):
                 watcher(module, call)
         return result

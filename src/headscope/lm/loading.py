@@ -209,7 +209,7 @@ def _tokenizer_by_name(name: str) -> Any:
         ) from error
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Way:
     """How a model is loaded, as its files and the settings of `load` say.
 
@@ -309,7 +309,16 @@ def way_of(
         settings["device_map"] = {"": str(target)}
 
     plain = not (device_map or quantise or carried)
-    return Way(folder, commit, config, reading, generation, target, settings, plain)
+    return Way(
+        folder=folder,
+        commit=commit,
+        config=config,
+        tokenizer=reading,
+        generation=generation,
+        target=target,
+        settings=settings,
+        plain=plain,
+    )
 
 
 def _shows_its_attention(lm: LanguageModel) -> bool:

@@ -84,6 +84,7 @@ class LanguageModel:
     geometry: Geometry
     sites: tuple[AttentionSite, ...]
     name: str
+    _: dataclasses.KW_ONLY
     revision: str | None = None
     folder: Path | None = None
     noise: Noise | None = None
@@ -130,7 +131,7 @@ class LanguageModel:
             )
         ):
             found = geometry.probe(model, tokenizer)
-        lm = cls(model, tokenizer, *found, name, revision, folder)
+        lm = cls(model, tokenizer, *found, name, revision=revision, folder=folder)
         if check and tokenizer is not None and (end := tokens.added_end(tokenizer)):
             warnings.warn(
                 Caution(

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from headscope.errors import InputError
+from headscope.errors import InputError, refuse_pipes
 
 #: Types whose values JSON knows as they are.
 _READY = {int, str, bool, type(None)}
@@ -77,6 +77,7 @@ def plain_key(key: Any) -> str:
 
 def file_digest(path: str | PathLike[str]) -> str:
     """The SHA-256 of a file's content, in hexadecimal."""
+    refuse_pipes(path)
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()

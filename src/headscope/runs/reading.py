@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from numpy.typing import NDArray
 
-from headscope.errors import InputError
+from headscope.errors import InputError, refuse_pipes
 from headscope.heads.store import check_format, parsed, read_json, read_tensors
 from headscope.runs.codec import Result, decode
 from headscope.runs.plain import file_digest
@@ -63,6 +63,7 @@ def read_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """
     if not path.exists():
         return
+    refuse_pipes(path)
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():

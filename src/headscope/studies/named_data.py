@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headscope.data.files import files_below
-from headscope.errors import InputError
 from headscope.runs import file_digest
 
 
@@ -29,12 +28,10 @@ def data_digests(places: Iterable[str]) -> dict[str, str]:
 
 
 def _digest(path: Path, place: str) -> str:
-    if path.is_file():
-        return file_digest(path)
-    if path.exists() and not path.is_dir():
-        raise InputError(f"{path}: is a pipe or a device, and is read more than once; name a file")
-    if not path.is_dir():
+    if not path.exists():
         return place
+    if not path.is_dir():
+        return file_digest(path)
     total = hashlib.sha256()
     for file in files_below(path):
         total.update(f"{file.relative_to(path)}\0{file_digest(file)}\n".encode())

@@ -8,6 +8,8 @@ draft is written to its end.
 
 from __future__ import annotations
 
+import warnings
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -22,7 +24,8 @@ from transformers.cache_utils import DynamicCache
 
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import DEFAULT_TEMPLATE, Template, translation_prompts
-from headscope.data.words import is_unspaced, membership, running_words, within
+from headscope.data.words import begins_word, is_unspaced, membership, running_words, within
+from headscope.errors import Caution
 from headscope.heads import HeadSet
 from headscope.lm.attention.maps import attention_to_words
 from headscope.lm.attention.weights import WeightRequest
@@ -32,10 +35,17 @@ from headscope.lm.generation.pool import can_pool
 from headscope.lm.generation.texts import generation_of
 from headscope.lm.inputs import evaluating
 from headscope.lm.prompting import chat_writer
-from headscope.lm.tokens import encode_output
+from headscope.lm.tokens import Encoded, encode_output
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+
+#: Tokens of a line that arrives, with its prompt and its translation, in a longer context: much of
+#: them is read again with each word.
+LONGEST_LINE = 8192
+#: After how many characters without a further word a line is asked whether it still fits, and how
+#: many of white space before its first word are kept.
+_LOOKED_AT, _BEFORE_WORDS = 1024, 64
 
 
 class Drafted(NamedTuple):
@@ -98,6 +108,16 @@ class _Source(NamedTuple):
     limit: int
 
 
+class _Prompted(NamedTuple):
+    """A part of a source in its prompt: by itself, as tokens with their characters, which of these
+    are of the source, and its first character there."""
+
+    alone: PairFile
+    encoded: Encoded
+    places: NDArray[np.intp]
+    start: int
+
+
 class Drafts:
     """What a model drafts behind parts of a source and of its translation; nothing is read twice.
 
@@ -110,6 +130,8 @@ class Drafts:
         most: new tokens of a translation; None: twice the tokens of its source and 32.
         cached: False reads every text from its beginning.
         line: where the source stands, for errors.
+        forget: keep nothing of a part of the source when another is asked about, as where it only
+            grows.
     """
 
     def __init__(
@@ -122,9 +144,10 @@ class Drafts:
         most: int | None = None,
         cached: bool = True,
         line: int | None = None,
+        forget: bool = False,
     ) -> None:
         self.lm, self._pairs, self._template, self._most = lm, pairs, template, most
-        self._line = line
+        self._line, self._forget = line, forget
         self._writer = chat_writer(lm, chat, template.text)
         self._newline = newline_stop(self._writer is None, False)
         self._heads = tuple(dict.fromkeys(head for heads in sets for head in heads))
@@ -134,6 +157,21 @@ class Drafts:
         self._read: tuple[int, ...] = ()
         self._sources: dict[str, _Source] = {}
         self._known: dict[tuple[str, tuple[int, ...]], Drafted] = {}
+        #: What `_prompted` gave last.
+        self._prompt: _Prompted | None = None
+
+    @property
+    def longest(self) -> int:
+        """Tokens of a source that arrives, with its prompt and its translation."""
+        return min(self.lm.context_length, LONGEST_LINE)
+
+    def fits(self, text: str) -> bool:
+        """Whether a source that arrives leaves room for its translation: half of what the prompt
+        leaves beside it, if its longest translation does not need less."""
+        _, encoded, places, _ = self._prompted(text)
+        tokens, most = len(places), self.longest
+        room = (most - len(encoded.ids) + tokens) // 2
+        return len(encoded.ids) + min(room, 2 * tokens + 32, self._most or room) <= most
 
     def after(self, text: str, before: Sequence[int]) -> Iterator[Drafted]:
         """The tokens that follow `before` in the translation of a source, one after the other, the
@@ -153,18 +191,29 @@ class Drafts:
 
     def _source(self, text: str) -> _Source:
         if text not in self._sources:
-            lm, bos = self.lm, self.lm.tokenizer.bos_token or ""
-            alone = replace(self._pairs, pairs=(SentencePair("", text, "", line=self._line),))
-            (prompt,) = translation_prompts(alone, self._template, self._writer, bos)
-            encoded, words = lm.encoded(prompt.text, prompt.special), running_words(text)
+            lm = self.lm
+            if self._forget:
+                self._sources.clear()
+                self._known.clear()
+            alone, encoded, places, start = self._prompted(text)
             room = lm.context_length - len(encoded.ids)
             if room < 1:
                 raise alone.too_long(0, len(encoded.ids), lm.context_length)
-            places = np.flatnonzero(within(encoded.spans, *prompt.source_span))
-            member = membership(encoded.spans[places], words, prompt.source_start)
+            words = running_words(text)
+            member = membership(encoded.spans[places], words, start)
             most = self._most or 2 * len(lm.encode(text, special=False)) + 32
             self._sources[text] = _Source(encoded.ids, places, member, min(most, room))
         return self._sources[text]
+
+    def _prompted(self, text: str) -> _Prompted:
+        if self._prompt is None or self._prompt.alone.pairs[0].source != text:
+            alone = replace(self._pairs, pairs=(SentencePair("", text, "", line=self._line),))
+            bos = self.lm.tokenizer.bos_token or ""
+            (prompt,) = translation_prompts(alone, self._template, self._writer, bos)
+            encoded = self.lm.encoded(prompt.text, prompt.special)
+            places = np.flatnonzero(within(encoded.spans, *prompt.source_span))
+            self._prompt = _Prompted(alone, encoded, places, prompt.source_start)
+        return self._prompt
 
     def _next(self, text: str, written: tuple[int, ...]) -> Drafted:
         source = self._source(text)
@@ -256,35 +305,90 @@ def interpret(
 ) -> Iterator[str]:
     """Translate text as it comes, in chunks of any size, a sentence a line, by AlignAtt.
 
+    A line that does not fit into the context, or `LONGEST_LINE`, is cut behind a word, with a
+    `Caution`, and what follows is translated as a sentence of its own in the same line.
+
     Yields what is added to the translation, as soon as it is written, and the end of each line.
     `options` are those of `Drafts`.
     """
     characters = chain.from_iterable(chunks)
     for line, first in enumerate(characters, 1):
-        drafts = Drafts(lm, pairs, [heads], line=line, **options)
-        said, tokens = "", list[int]()
-        for token, _ in written(drafts, _arriving(first, characters), align_att(frontier), step):
-            tokens.append(token)
+        arriving = _Line(takewhile(lambda char: char != "\n", chain(first, characters)))
+        rest, cut = "", False
+        while arriving.goes_on():
+            drafts = Drafts(lm, pairs, [heads], line=line, forget=True, **options)
+            said, tokens = "", list[int]()
+            part = arriving.part(drafts.fits)
+            for token, _ in written(drafts, part, align_att(frontier), step):
+                tokens.append(token)
+                text = drafts.made(tokens).text
+                if not text.endswith("\ufffd"):  # a character that lacks a byte
+                    yield text[len(said) :]
+                    said = text
             text = drafts.made(tokens).text
-            if not text.endswith("\ufffd"):  # a character that lacks a byte
-                yield text[len(said) :]
-                said = text
-        yield drafts.made(tokens).text[len(said) :] + "\n"
+            rest = text[len(said) :]
+            if arriving.goes_on():
+                if not cut:
+                    warnings.warn(
+                        Caution(
+                            f"{pairs.path}, line {line}: does not fit into {drafts.longest:,} "
+                            "tokens with its prompt and translation, so it is cut, and what "
+                            "follows is translated by itself; end each sentence with a line end"
+                        ),
+                        stacklevel=2,
+                    )
+                cut = True
+                yield rest if is_unspaced(text[-1:]) else f"{rest} "
+        yield f"{rest}\n"
 
 
-def _arriving(first: str, characters: Iterator[str]) -> Iterator[str]:
-    """A line as far as its words are complete, after each of them, up to its end."""
-    text, end = "", 0
-    for char in takewhile(lambda char: char != "\n", chain(first, characters)):
-        text += char
-        start, before = end, text[-2:-1]
-        ends = char.isspace() > before.isspace() or any(map(is_unspaced, (before or char, char)))
-        for word in running_words(text[start:]) if ends else ():
-            if start + word.end < len(text):
-                end = start + word.end
-                yield text[:end]
-    if running_words(text[end:]):
-        yield text.rstrip()
+class _Line(Iterator[str]):
+    """The characters of a line as they arrive, and its parts that fit."""
+
+    def __init__(self, characters: Iterator[str]) -> None:
+        self._characters = characters
+        #: Those that were read and are of the next part.
+        self._ahead = deque[str]()
+
+    def __next__(self) -> str:
+        return self._ahead.popleft() if self._ahead else next(self._characters)
+
+    def goes_on(self) -> bool:
+        """Whether something other than white space is left; reads on to it."""
+        ahead = deque[str](maxlen=_BEFORE_WORDS)
+        for char in self:
+            ahead.append(char)
+            if not char.isspace():
+                self._ahead.extendleft(reversed(ahead))
+                return True
+        return False
+
+    def part(self, fits: Callable[[str], bool]) -> Iterator[str]:
+        """The next part as far as its words are complete, after each of them, up to its end."""
+        text, end, looked_at = "", 0, _LOOKED_AT
+        for char in chain(self, "\n"):
+            text += char
+            before = text[-2:-1]
+            complete = bool(before.strip()) and (char.isspace() or begins_word(before, char))
+            if not complete and len(text) - end < looked_at:
+                continue
+            whole = text[:-1] if complete else text
+            if fits(whole):
+                if complete:
+                    end, looked_at = len(whole), _LOOKED_AT
+                    yield whole
+                else:
+                    looked_at *= 2
+            elif text[end:].isspace():
+                text = f"{text[:end]} "
+            else:
+                if not end:  # a word that is too long by itself
+                    text = text.lstrip()
+                    every = range(1, len(text))
+                    end = 1 + bisect_left(every, True, key=lambda at: not fits(text[: at + 1]))
+                    yield text[:end].rstrip()
+                self._ahead.extendleft(reversed(text[end:].lstrip().rstrip("\n")))
+                return
 
 
 def _alike(one: Sequence[int], other: Sequence[int]) -> int:

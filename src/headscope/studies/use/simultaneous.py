@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.pairs import PairFile
-from headscope.data.rows import clean_text, unusable
-from headscope.data.words import running_words
+from headscope.data.rows import unusable
+from headscope.data.words import begins_word, running_words
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
     draws_table,
@@ -424,17 +424,24 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     lm = config.model.load()
     heads = head_sets(config.heads, config.k, lm, config.rank)[-1]
     told: dict[str, Any] = {"model": lm.name, "heads": list(map(str, heads))}
-    source, made = list[str](), list[str]()
+    words, made = 0, list[str]()
 
     def characters() -> Iterator[str]:
+        nonlocal words
+        line, at, before = 1, 0, ""
         while char := sys.stdin.read(1) if sys.stdin else "":  # closed by the shell (`<&-`)
-            source.append(char)
+            at += 1
             if char not in (END, "\r") and unusable(char):
-                *before, line = "".join(source).split(END)
-                place = f"stdin, line {len(before) + 1}:"
                 if "\udc80" <= char <= "\udcff":
-                    raise InputError(f"{place} is not valid UTF-8; convert it")
-                clean_text(line, place)
+                    raise InputError(f"stdin, line {line}: is not valid UTF-8; convert it")
+                raise InputError(
+                    f"stdin, line {line}: character {at} is a control character, "
+                    f"U+{ord(char):04X}; remove it"
+                )
+            words += begins_word(before, char)
+            before = char
+            if char == END:
+                line, at = line + 1, 0
             yield char
 
     def pieces() -> Iterator[str]:
@@ -444,9 +451,9 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
         )
         with suppress(KeyboardInterrupt):  # how a source without an end (`tail -f`) is ended
             for piece in translated:
-                made.append(piece)
+                if given["json"]:
+                    made.append(piece)
                 yield piece
-        words = len(running_words("".join(source)))
         seconds = (time.process_time() - began) / words if words else None
         told.update(words=words, lines="".join(made).split("\n")[:-1], cpu_seconds_a_word=seconds)
         each = "" if seconds is None else f", {fixed(seconds, 3)} CPU seconds each"

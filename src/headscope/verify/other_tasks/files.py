@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.data.files import Unread, files_below, parse_object, raw_lines
-from headscope.errors import InputError, nearest
+from headscope.errors import InputError, nearest, refuse_pipes
 
 #: Keys beside those of a task's own configuration.
 STRUCTURE = ("include", "tag", "group", "class", "group_alias", "aggregate_metric_list")
@@ -134,6 +134,7 @@ def _read(path: Path, allow_code: bool, seen: set[Path]) -> dict[str, Any]:
     if path.resolve() in seen:
         raise InputError(f"{path}: includes itself; take that include out")
     seen = seen | {path.resolve()}
+    refuse_pipes(path)
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -237,6 +238,7 @@ def _settled(path: Path, value: Any) -> Any:
     for folder in (path.parent, Path()):
         if (folder / name).exists() or (MAGIC & set(name) and any(folder.glob(name))):
             file = (folder / name).absolute()
+            refuse_pipes(file)
             _check_lines(file)
             return str(file)
     raise InputError(
