@@ -14,7 +14,10 @@ from headscope.runs import Record, Result, decode, entry
 
 @dataclass(frozen=True)
 class ModelFacts(Record):
-    """The model that a result is about; runs of old versions may lack some."""
+    """The model that a result is about; runs of old versions may lack some.
+
+    `cautions` are what is to be known of any number of this model, in sentences.
+    """
 
     name: str | None = entry(absent=True)
     revision: str | None = None
@@ -24,6 +27,7 @@ class ModelFacts(Record):
     device: str | None = entry(absent=True)
     heads: int | None = entry(absent=True)
     geometry: Mapping[str, Any] | None = entry(absent=True)
+    cautions: tuple[str, ...] | None = entry(absent=True)
 
 
 @dataclass(frozen=True, kw_only=True)

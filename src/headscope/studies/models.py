@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -14,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast
 
 from headscope import options
-from headscope.errors import InputError, MissingExtra, ModelError, need
+from headscope.errors import Caution, InputError, MissingExtra, ModelError, need
 from headscope.executors import Execution
 from headscope.progress import Progress, Steps
 from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import Result, decode
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
+from headscope.shown.words import sentence_of
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
@@ -269,26 +271,39 @@ def template_inputs(lm: LanguageModel) -> dict[str, str]:
     through it.
 
     Its text is not all that decides: it may ask for a date or name special tokens, and is given a
-    system message. Raises `InputError` for one that cannot be used.
+    system message. Warns (`Caution`) of one that contradicts itself (see `AnswerPlace`); raises
+    `InputError` for one that cannot be used.
     """
     from headscope.lm.tokens import ChatWriter
 
-    return {"rendered prompts": _digest(ChatWriter(lm.tokenizer, lm.system).probes)}
+    writer = ChatWriter(lm.tokenizer, lm.system)
+    if words := writer.contradiction:
+        warnings.warn(Caution(words), stacklevel=2)
+    return {"rendered prompts": _digest(writer.probes)}
 
 
-def about_prompts(lm: LanguageModel) -> dict[str, str]:
+def about_prompts(lm: LanguageModel) -> dict[str, Any]:
     """What a result says about the chat template that its prompts went through.
 
     `system_turn`: the text before the user's first turn, where there is one; `prompt_date`: the
-    date that is given to every template that asks for one, where this one does.
+    date that is given to every template that asks for one, where this one does; `template_told`: a
+    variable that it is told; `answers_follow`: what prompts end in where that is not the end of
+    the template's generation prompt, and `cautions` in words (see `AnswerPlace`).
     """
     from headscope.lm.rendering import PROMPT_DATE
     from headscope.lm.tokens import ChatWriter
 
     writer = ChatWriter(lm.tokenizer, lm.system)
     turn, date = writer.system_turn, PROMPT_DATE.date().isoformat() if writer.dated else None
-    known = {"system_turn": turn, "prompt_date": date}
-    return {name: text for name, text in known.items() if text is not None}
+    place, words = writer.place, writer.contradiction
+    known = {
+        "system_turn": turn,
+        "prompt_date": date,
+        "template_told": place.told,
+        "answers_follow": place.ends if place.moved else None,
+        "cautions": (sentence_of(words),) if words else None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def through_template(settings: Any) -> bool:
@@ -435,7 +450,11 @@ def run_with_model(
         computed: Any = compute(run)
         if isinstance(computed, ModelResult):
             facts = computed.model or decode(ModelFacts, about_model(lm) | prompts)
-            return dataclasses.replace(computed, model=facts)
+            said = prompts.get("cautions", ())
+            more = (
+                {"cautions": (*computed.cautions, *said)} if hasattr(computed, "cautions") else {}
+            )
+            return dataclasses.replace(computed, model=facts, **more)
         return computed
 
     signed = {"computed_in": dtype_name(lm), **settings}
