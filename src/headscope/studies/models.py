@@ -18,7 +18,7 @@ from headscope import options
 from headscope.errors import Caution, InputError, MissingExtra, ModelError, need
 from headscope.executors import Execution
 from headscope.progress import Progress, Steps
-from headscope.results.common import ModelFacts, ModelResult
+from headscope.results.common import ComparedResult, ModelFacts, ModelResult
 from headscope.runs.codec import Result, decode
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 from headscope.shown.words import sentence_of
@@ -301,7 +301,7 @@ def about_prompts(lm: LanguageModel) -> dict[str, Any]:
         "prompt_date": date,
         "template_told": place.told,
         "answers_follow": place.ends if place.moved else None,
-        "cautions": (sentence_of(words),) if words else None,
+        "cautions": [sentence_of(words)] if words else None,
     }
     return {name: value for name, value in known.items() if value is not None}
 
@@ -450,11 +450,11 @@ def run_with_model(
         computed: Any = compute(run)
         if isinstance(computed, ModelResult):
             facts = computed.model or decode(ModelFacts, about_model(lm) | prompts)
-            said = prompts.get("cautions", ())
-            more = (
-                {"cautions": (*computed.cautions, *said)} if hasattr(computed, "cautions") else {}
-            )
-            return dataclasses.replace(computed, model=facts, **more)
+            if said := tuple(prompts.get("cautions", ())):
+                facts = dataclasses.replace(facts, cautions=said)
+            computed = dataclasses.replace(computed, model=facts)
+            if isinstance(computed, ComparedResult) and said:
+                computed = dataclasses.replace(computed, cautions=(*computed.cautions, *said))
         return computed
 
     signed = {"computed_in": dtype_name(lm), **settings}

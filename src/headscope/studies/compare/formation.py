@@ -323,7 +323,7 @@ def _open_all(
             chat = resolved_chat(lm, config.score).chat
             inputs = model_inputs(lm) | {"chat": str(chat)}
             inputs |= template_inputs(lm) if chat else {}
-            said = about_prompts(lm).get("cautions", ()) if chat else ()
+            said = tuple(about_prompts(lm).get("cautions", ())) if chat else ()
             opened.append(Opened(checkpoint, lm.geometry, inputs, dtype_name(lm), said))
             del lm
             gc.collect()
