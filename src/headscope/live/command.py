@@ -16,7 +16,7 @@ from headscope.heads import Head
 from headscope.live.inputs import Wanted
 from headscope.report.html import tag
 from headscope.settings import Nested, Option, Settings
-from headscope.studies.models import POCKET, PROMPTED_ARGUMENT, ModelChoice, template_inputs
+from headscope.studies.models import MODEL_ARGUMENT, POCKET, TEMPLATED, ModelChoice, template_inputs
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.study import Study
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 #: For a user of the bundled model without data: sentences of a direction.
 SENTENCES = 200
 _MODEL = {
-    **PROMPTED_ARGUMENT.changed,
-    "model": replace(PROMPTED_ARGUMENT.changed["model"], default=POCKET),
+    **TEMPLATED.changed,
+    "model": replace(MODEL_ARGUMENT.changed["model"], default=POCKET),
 }
 
 

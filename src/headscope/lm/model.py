@@ -36,6 +36,7 @@ from headscope.lm.batching import (
 from headscope.lm.checkpoints import digest_of_files, digest_of_state
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig, Generation, Observer, StopTable
+from headscope.lm.generation.settings import check_followed
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.gguf import is_gguf, open_gguf
 from headscope.lm.hooks import inner_model, text_config
@@ -72,6 +73,8 @@ class LanguageModel:
         proved: when the self-check was passed (UTC), which may be before; None without one.
         system: the system message of prompts that go through the chat template; "" for none, None
             for what the template has; see `with_system`.
+        generation_config: whether texts follow the checkpoint's generation settings; see
+            `with_generation_config`.
     """
 
     model: Any
@@ -84,6 +87,7 @@ class LanguageModel:
     noise: Noise | None = None
     proved: str | None = None
     system: str | None = None
+    generation_config: bool = False
 
     @classmethod
     def wrap(
@@ -155,6 +159,15 @@ class LanguageModel:
         """The same model, whose chat template is given this system message (see `ChatWriter`)."""
         other = copy.copy(self)
         vars(other)["system"] = system
+        return other
+
+    def with_generation_config(self, followed: bool = True) -> LanguageModel:
+        """The same model, whose texts follow the generation settings of its checkpoint or not (see
+        `headscope.lm.generation.settings`); raises `InputError` if they cannot be followed."""
+        other = copy.copy(self)
+        vars(other)["generation_config"] = followed
+        if followed:
+            check_followed(other)
         return other
 
     @property

@@ -40,7 +40,9 @@ _MODEL = Option("pocket (bundled), a Hub id, a folder, or a GGUF file.", metavar
 #: For commands whose subject is the model: it is named by its place.
 MODEL_ARGUMENT = Nested(changed={"model": dataclasses.replace(_MODEL, argument=True)})
 #: For commands whose prompts may go through a chat template.
-PROMPTED = Nested(changed={"system": options.SYSTEM})
+TEMPLATED = Nested(changed={"system": options.SYSTEM})
+#: For those of them that also write texts, be it to see whether the model does the task.
+PROMPTED = Nested(changed={**TEMPLATED.changed, "generation_config": options.GENERATION_CONFIG})
 PROMPTED_ARGUMENT = Nested(changed={**MODEL_ARGUMENT.changed, **PROMPTED.changed})
 DTYPE = Option("auto: float32 on CPU, else the checkpoint's own.")
 
@@ -99,12 +101,19 @@ class ModelChoice(Settings):
             "verdict is kept), always, or never."
         ),
     ] = field(default="once", metadata=UNSIGNED)
-    # An option of commands with prompts alone: see `PROMPTED`.
+    # Options of commands with prompts alone: see `TEMPLATED` and `PROMPTED`.
     system: str | None = field(default=None, metadata=GIVEN)
+    generation_config: bool | None = field(default=None, metadata=GIVEN)
 
     @property
     def _plain(self) -> ModelChoice:
-        return dataclasses.replace(self, system=None)
+        return dataclasses.replace(self, system=None, generation_config=None)
+
+    def _prompted(self, lm: LanguageModel) -> LanguageModel:
+        """The model with what prompts and texts are to be like."""
+        if self.generation_config:
+            lm = lm.with_generation_config()
+        return lm if self.system is None else lm.with_system(self._system)
 
     def load(self) -> LanguageModel:
         """The model, self-checked; inside `kept_model` the one loaded last, if it is the same.
@@ -113,8 +122,8 @@ class ModelChoice(Settings):
         """
         from headscope.lm import load
 
-        if self.system is not None:
-            return self._plain.load().with_system(self._system)
+        if self != self._plain:
+            return self._prompted(self._plain.load())
         kept, given = _KEPT.get(), _GIVEN.get()
         if given is not None and self == given[0]:
             return given[1]
@@ -169,7 +178,7 @@ class ModelChoice(Settings):
                 raise ModelError(str(error)) from error
             if lm is not None:
                 self._work_together()
-                return lm if self.system is None else lm.with_system(self._system)
+                return self._prompted(lm)
         return self.load()
 
     def _settings(self) -> dict[str, Any]:
@@ -177,7 +186,7 @@ class ModelChoice(Settings):
         from headscope.lm.weights import memory_limits
 
         given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        del given["model"], given["system"], given["check"]
+        del given["model"], given["system"], given["generation_config"], given["check"]
         return {**given, "max_memory": memory_limits(self.max_memory) or None}
 
     @property
@@ -258,11 +267,14 @@ def model_inputs(lm: LanguageModel) -> dict[str, str]:
     The weights are not the whole model: the same ones read other tokens, or attend otherwise,
     under another tokenizer or configuration.
     """
+    from headscope.lm.generation.settings import text_settings
+
     return {
         "model": lm.digest,
         "model configuration": _digest([_settled(lm.shell.config.to_dict()), lm.eos_token_ids]),
         "tokenizer": _digest(_tokenizer(lm.tokenizer)),
         "chat template": _digest(getattr(lm.tokenizer, "chat_template", None)),
+        **({"generation settings": _digest(text_settings(lm))} if lm.generation_config else {}),
     }
 
 
@@ -402,11 +414,19 @@ def about_model(lm: LanguageModel) -> dict[str, Any]:
 
 def _as_loaded(lm: LanguageModel) -> dict[str, Any]:
     """`noise`: how far repeated passes lie apart, in standard deviations of the logits;
-    `characters`: of a GGUF file, where llama.cpp would read other ids from some texts."""
+    `characters`: of a GGUF file, where llama.cpp would read other ids from some texts;
+    `generation_settings`: those of the checkpoint that change greedy texts, and whether texts
+    followed them."""
+    from headscope.lm.generation.settings import text_settings
+
     backend = getattr(lm.tokenizer_or_none, "backend_tokenizer", None)
     composed = type(getattr(backend, "normalizer", None)).__name__ == "NFC"
     from_gguf = lm.folder is not None and lm.folder.is_file()
     apart = {"characters": "composed (NFC), unlike in llama.cpp"} if composed and from_gguf else {}
+    if found := text_settings(lm):
+        done = "followed" if lm.generation_config else "left out of texts"
+        listed = ", ".join(f"{name}={value!r:.40}" for name, value in found.items())
+        apart["generation_settings"] = f"{done}: {listed}"
     return {
         "revision": lm.revision,
         "dtype": dtype_name(lm),

@@ -43,7 +43,7 @@ from headscope.settings import UNSIGNED, Nested, Option, build
 from headscope.shown.blocks import HeadSets, Lines, Section, Series, Shown, method_section
 from headscope.shown.words import count, fixed, sentence_of
 from headscope.studies.baseline import check_translations
-from headscope.studies.models import run_with_model, template_inputs
+from headscope.studies.models import TEMPLATED, ModelChoice, run_with_model, template_inputs
 from headscope.studies.pairs import pair_inputs, read_direction
 from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
@@ -74,6 +74,8 @@ class UseSimultaneous(VerifyRemoval):
     first --frontier.
     """
 
+    # Drafts do not follow generation settings.
+    model: Annotated[ModelChoice, TEMPLATED] = field(default_factory=ModelChoice)
     removal: Annotated[
         Removal,
         Nested(
