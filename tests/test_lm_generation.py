@@ -144,7 +144,7 @@ def test_settings_that_cannot_be_followed_are_refused() -> None:
     lm.model.generation_config.update(guidance_scale=2.0)
     with pytest.raises(InputError, match="guidance_scale"):
         lm.with_generation_config()
-    lm.model.generation_config.update(guidance_scale=None, bad_words_ids=[[]])
+    lm.model.generation_config.update(guidance_scale=None, bad_words_ids=[[-5]])
     with pytest.raises(InputError, match="generation_config"):
         generate(lm.with_generation_config(), PROMPTS, PLAIN)
 

@@ -79,6 +79,7 @@ class Followed:
     ) -> None:
         check_followed(lm)
         self._lm, self._ids, self._limits = lm, ids, limits
+        self._settings = text_settings(lm)  # while a text is generated the model has none
         self._processors: dict[int, Any] = {}
 
     def __call__(
@@ -114,7 +115,7 @@ class Followed:
                     max_new_tokens=self._limits[row],
                     eos_token_id=list(lm.eos_token_ids) or None,
                     pad_token_id=lm.pad_token_id,
-                    **text_settings(lm),
+                    **self._settings,
                 )
             [self._processors[row]] = found
         return self._processors[row]
