@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 import find_helpers
 import lm_helpers
 from headscope.errors import Caution, InputError
-from headscope.heads import HeadSet
+from headscope.heads import Gate, HeadSet
 from headscope.lm.batching import Batch, collate
 from headscope.lm.generation import GenerateConfig, RowStop, generate, pool
 from headscope.lm.generation.pool import can_pool
@@ -30,6 +30,7 @@ from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import can_share
 from headscope.lm.prompting import encode_answers, uses_chat, wrap_prompts
 from headscope.lm.tokens import tokenise
+from headscope.studies.models import ModelChoice, about_model, given_model, model_inputs
 from headscope.use.rating import Rated, Unrated, rate_texts
 from headscope.verify.other_tasks.harness import HarnessModel
 from lm_helpers import CHANGING, VARIED, build, changing, fresh, logits, tokenizer, wrapped
@@ -87,6 +88,83 @@ def test_settings_of_the_model_do_not_leak_in_and_are_kept() -> None:
     assert generate(lm, PROMPTS, PLAIN) == plain
     assert lm.model.generation_config is own
     assert own.to_dict() == before
+
+
+FOLLOWED: dict[str, dict[str, Any]] = {
+    "penalty": {"repetition_penalty": 1.7},
+    "penalty of the prompt": {"encoder_repetition_penalty": 1.5},
+    "n-grams": {"no_repeat_ngram_size": 2},
+    "suppressed": {"suppress_tokens": [*range(20, 80)]},
+    "suppressed at the beginning": {"begin_suppress_tokens": [*range(10, 90)]},
+    "bad words": {"bad_words_ids": [[index] for index in range(30, 80)]},
+    "bias": {"sequence_bias": [[[index], 5.0] for index in range(7, 40)]},
+    "least": {"min_new_tokens": 5, "suppress_tokens": [*range(3, 60)]},
+    "last": {"forced_eos_token_id": 2},
+    "several": {"repetition_penalty": 1.3, "no_repeat_ngram_size": 3, "suppress_tokens": [5, 6]},
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+@pytest.mark.parametrize("architecture", ["llama", "qwen3", "lfm2"])
+def test_texts_follow_the_settings_of_a_checkpoint_as_transformers_does(
+    name: str, architecture: str
+) -> None:
+    """Pooled and not: every prompt as plain `generate` continues it alone."""
+    lm = wrapped(architecture)
+    plain = generate(lm, PROMPTS, PLAIN)
+    lm.model.generation_config.update(**FOLLOWED[name])
+    limits = [4 + 3 * (at % 3) for at in range(len(PROMPTS))]
+    followed = generate(lm.with_generation_config(), PROMPTS, PLAIN, limits)
+    for prompt, limit, one in zip(PROMPTS, limits, followed, strict=True):
+        ids = torch.tensor([lm.encode(prompt)])
+        whole = lm.model.generate(
+            input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False,
+            max_new_tokens=limit, pad_token_id=0, eos_token_id=[*lm.eos_token_ids],
+        )[0, ids.shape[1] :].tolist()  # fmt: skip
+        assert list(one.output_ids) == whole[: len(one.output_ids)]
+        assert len(one.output_ids) == len(whole) or whole[len(one.output_ids)] in lm.eos_token_ids
+    assert generate(lm, PROMPTS, PLAIN) == plain
+    cut = [one.output_ids[:limit] for one, limit in zip(plain, limits, strict=True)]
+    assert [one.output_ids for one in followed] != cut
+
+
+def test_settings_under_gates_are_those_of_each_gated_model() -> None:
+    lm = wrapped("llama")
+    lm.model.generation_config.update(repetition_penalty=1.7)
+    followed, gates = lm.with_generation_config(), [Gate.identity(lm.geometry)] * 2
+    gates[1] = Gate.of(lm.geometry, {(0, 1): 0.0, (1, 0): 0.0})
+    both = generate(followed, PROMPTS[:1] * 2, PLAIN, gates=gates)
+    for gate, one in zip(gates, both, strict=True):
+        with followed.gated(gate):
+            assert generate(followed, PROMPTS[:1], PLAIN) == [one]
+
+
+def test_settings_that_cannot_be_followed_are_refused() -> None:
+    lm = wrapped("llama")
+    lm.model.generation_config.update(guidance_scale=2.0)
+    with pytest.raises(InputError, match="guidance_scale"):
+        lm.with_generation_config()
+    lm.model.generation_config.update(guidance_scale=None, bad_words_ids=[[-5]])
+    with pytest.raises(InputError, match="generation_config"):
+        generate(lm.with_generation_config(), PROMPTS, PLAIN)
+
+
+def test_settings_are_signed_where_they_are_followed_and_told_where_there_are_any() -> None:
+    lm = wrapped("llama")
+    before = model_inputs(lm)
+    assert "generation_settings" not in about_model(lm)
+    lm.model.generation_config.update(repetition_penalty=1.7)
+    assert model_inputs(lm) == before
+    assert "left out" in about_model(lm)["generation_settings"]
+    followed = lm.with_generation_config()
+    signed = model_inputs(followed)
+    assert {name: signed[name] for name in before} == before and signed != before
+    assert "followed: repetition_penalty=1.7" in about_model(followed)["generation_settings"]
+    lm.model.generation_config.update(repetition_penalty=1.8)
+    assert model_inputs(followed) != signed
+    with given_model(lm) as named:
+        assert ModelChoice(**named, generation_config=True).load().generation_config
+        assert not ModelChoice(**named).load().generation_config
 
 
 def test_end_of_text_ids_come_from_the_models_settings_too() -> None:

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import copy
+import html
+import json
 import os
 import re
 import resource
 import sys
 import threading
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import find_helpers
-from headscope.errors import InputError
+from headscope.data.pairs import write_pairs
+from headscope.errors import Caution, InputError
 from headscope.lm import rendering
 from headscope.lm.model import LanguageModel
-from headscope.lm.prompting import uses_chat, wrap_prompts
+from headscope.lm.prompting import encode_answers, uses_chat, wrap_prompts
 from headscope.lm.rendering import PROMPT_DATE
 from headscope.lm.tokens import ChatWriter, end_of_turn
-from headscope.studies.models import template_inputs
+from headscope.studies.models import (
+    ModelChoice,
+    about_prompts,
+    given_model,
+    template_inputs,
+)
+from headscope.studies.pairs import PairsChoice
+from headscope.studies.use.prompts import GivenPrompt, rendered
+from headscope.studies.verify.removal import VerifyRemoval, verify_removal
+from headscope.verify.translation import Removal
 
 CHATML = (
     "{% if messages[0].role != 'system' %}<|im_start|>system\nYou are Qwen.<|im_end|>\n{% endif %}"
@@ -53,6 +68,102 @@ LATE = (
     "{% endif %}{% endfor %}"
 )
 LOWERS = "A chat. {% for m in messages %}{{ m.content | lower }}\n{% endfor %}"
+
+
+def chatml(answer: str, begun: str, before: str = "") -> str:
+    """A template with these pieces behind the header of an answer, in a turn and in a prompt."""
+    return (
+        f"{before}{{% for m in messages %}}<|im_start|>{{{{ m.role }}}}\n"
+        f"{{% if m.role == 'assistant' %}}{answer}{{% endif %}}{{{{ m.content }}}}<|im_end|>\n"
+        "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n"
+        f"{begun}{{% endif %}}"
+    )
+
+
+# What families of templates have behind a user's turn. Of each what prompts end in, what stands
+# before the answer, and what the template is told; None: the prompt is the generation prompt.
+_TURN = "<|im_end|>\n<|im_start|>assistant\n"
+CLOSED = (
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+)
+PLACES: dict[str, tuple[str, str | None, str, dict[str, Any]]] = {
+    "llama": (
+        "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n"
+        "{{ m.content | trim }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}"
+        "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}",
+        None, "", {},
+    ),
+    "mistral": (
+        "<s>{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"
+        "{% else %} {{ m.content }}</s>{% endif %}{% endfor %}",
+        None, " ", {},
+    ),
+    "qwen 3": (
+        chatml("{% if loop.last %}<think>\n\n</think>\n\n{% endif %}", CLOSED), None, "", {},
+    ),
+    "no thoughts in turns": (chatml("", CLOSED), None, "", {}),
+    "glm": (
+        "{% for m in messages %}{% if m.role == 'user' %}<|user|>\n{{ m.content }}{{ '/nothink' if "
+        "not enable_thinking }}{% else %}<|assistant|>\n<think></think>\n{{ m.content.strip() }}"
+        "{% endif %}{% endfor %}{% if add_generation_prompt %}<|assistant|>"
+        "{{ '\n<think></think>' if not enable_thinking }}{% endif %}",
+        None, "\n", {},
+    ),
+    "deepseek 3": (
+        "{% for m in messages %}{% if m.role == 'user' %}<|User|>{{ m.content }}{% else %}"
+        "<|Assistant|></think>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|Assistant|>{% if thinking %}<think>{% else %}</think>"
+        "{% endif %}{% endif %}",
+        None, "", {},
+    ),
+    "deepseek r1": (
+        "{% for m in messages %}{% if m.role == 'user' %}<|User|>{{ m.content }}{% else %}"
+        "<|Assistant|>{{ m.content.split('</think>')[-1] }}<|end|>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|Assistant|><think>\n{% endif %}",
+        "<|Assistant|>", "", {},
+    ),
+    "qwen 3 that thinks": (
+        chatml("{% if loop.last %}<think>\n\n</think>\n\n{% endif %}", "<think>\n"),
+        f"{_TURN}<think>\n\n</think>\n\n", "", {},
+    ),
+    "harmony": (
+        "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final"
+        "{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|start|>assistant{% endif %}",
+        "<|end|><|start|>assistant<|channel|>final<|message|>", "", {},
+    ),
+    "no prompt": (
+        "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}",
+        "\n[assistant]", " ", {},
+    ),
+    "a switch": (
+        chatml("", "{% if thinking is not defined or thinking %}<think>\n{% endif %}"),
+        _TURN, "", {"thinking": False},
+    ),
+    "a switch that is on": (
+        chatml("", "{% if not plain_answers %}[THINK]{% endif %}"),
+        _TURN, "", {"plain_answers": True},
+    ),
+    "an effort": (
+        chatml("", "{% if effort not in ['none', 'off'] %}<|begin_of_thought|>{% endif %}"),
+        _TURN, "", {"effort": "none"},
+    ),
+    "a budget": (
+        chatml("", "{% if budget is defined and budget == 0 %}<seed:think><seed:b>No budget."
+               "</seed:b>\n</seed:think>{% else %}<seed:think>{% endif %}"),
+        f"{_TURN}<seed:think><seed:b>No budget.</seed:b>\n</seed:think>", " ", {"budget": 0},
+    ),
+    "a variable that ends it elsewhere": (
+        chatml("", "{{ '<think>\n' if thinking is not defined or thinking else '<reflect>' }}"),
+        _TURN, "", {},
+    ),
+}  # fmt: skip
+BY_SYSTEM = chatml(
+    "",
+    "{% if ns.think %}<think>\n{% else %}<think></think>{% endif %}",
+    "{% set ns = namespace(think=true) %}{% for m in messages %}{% if '/no_think' in m.content %}"
+    "{% set ns.think = false %}{% endif %}{% endfor %}",
+)
 GROWS = "{% set n = namespace(s='xxxxxxxx', t='xxxxxxxx') %}{% for i in range(60) %}"
 LOOP = "{% for i in range(100000) %}{% for j in range(100000) %}"
 HOSTILE = {
@@ -231,6 +342,135 @@ def test_a_template_with_a_state_of_its_own_is_refused(monkeypatch: pytest.Monke
     )
     with pytest.raises(InputError, match="every time"):
         template_inputs(lm)
+
+
+# Where answers stand
+
+
+def plain(lm: LanguageModel, turns: list[str], **told: Any) -> str:
+    """What transformers makes of a conversation by itself."""
+    messages = [
+        {"role": "assistant" if at % 2 else "user", "content": turn}
+        for at, turn in enumerate(turns)
+    ]
+    text: str = lm.tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=bool(len(turns) % 2),
+        **{"enable_thinking": False, **told},
+    )  # fmt: skip
+    return text
+
+
+@pytest.mark.parametrize("name", PLACES)
+@pytest.mark.parametrize("turns", [["Hello"], ["One.", "Eins.", "Hello"]])
+def test_answers_stand_where_the_template_puts_them(name: str, turns: list[str]) -> None:
+    template, ends, joint, told = PLACES[name]
+    lm = chat_model(template)
+    writer = ChatWriter(lm.tokenizer)
+    prompt, start = writer.write(turns)
+    assert prompt[start:].startswith("Hello") and writer.joint == joint
+    if ends is None:
+        assert prompt == plain(lm, turns) and writer.contradiction is None
+        assert writer.probes[0] == plain(lm, ["HEADSCOPE"]) and len(writer.probes) == 3
+    else:
+        assert prompt == plain(lm, turns, **told).partition("Hello")[0] + "Hello" + ends
+        assert writer.contradiction is not None
+        assert writer.probes[0] != plain(lm, ["HEADSCOPE"])
+    if told:
+        assert prompt == plain(lm, turns, **told) != plain(lm, turns)
+        [(variable, value)] = told.items()
+        assert f"{variable}={json.dumps(value)}" in writer.contradiction
+        assert about_prompts(lm)["template_told"] == f"{variable}={json.dumps(value)}"
+    elif name not in ("no thoughts in turns", "a budget"):  # those close a thought by themselves
+        assert plain(lm, [*turns, "Antwort"]).startswith(prompt + joint + "Antwort")
+        [row] = encode_answers(lm, turns[-1:], ["Antwort"])
+        whole = plain(lm, [*turns[-1:], "Antwort"])
+        assert [*row.ids] == lm.encode(whole, special=False)[: len(row.ids)]
+        assert lm.decode(row.ids[row.start :]).strip() == "Antwort"
+
+
+@given(
+    st.sampled_from(["<|assistant|>", "assistant: ", "[A]\n", "<s>assistant\n"]),
+    st.sampled_from(["", "<think>", "[THINK]\n", "<|channel|>analysis<|message|>"]),
+    st.sampled_from(["", "<think>\n\n</think>\n", "<|channel|>final<|message|>", "Answer: "]),
+    st.sampled_from(["", "x ", "\n"]),
+)
+@settings(deadline=None, max_examples=30)
+def test_a_reference_follows_what_the_template_writes(
+    header: str, opened: str, before: str, user_end: str
+) -> None:
+    """Whatever a generation prompt opens: an answered conversation begins as the row does."""
+    lm = chat_model(
+        f"{{% for m in messages %}}{{% if m.role == 'assistant' %}}{header}{before}{{% endif %}}"
+        f"{{{{ m.content }}}}{user_end};{{% endfor %}}"
+        f"{{% if add_generation_prompt %}}{header}{opened}{{% endif %}}"
+    )
+    writer = ChatWriter(lm.tokenizer)
+    prompt, _ = writer.write(["Hello"])
+    assert plain(lm, ["Hello", "Antwort"]).startswith(prompt + writer.joint + "Antwort")
+    assert (writer.contradiction is None) == (prompt == plain(lm, ["Hello"]))
+    assert uses_chat(lm) and not uses_chat(lm, None, plain(lm, ["{source}"]))
+
+
+def test_a_system_message_that_closes_a_thought_is_told() -> None:
+    lm = chat_model(BY_SYSTEM)
+    assert "--system /no_think" in str(ChatWriter(lm.tokenizer).contradiction)
+    assert wrap_prompts(lm, ["Hello"], True)[0].endswith("<|im_start|>assistant\n")
+    told = lm.with_system("/no_think")
+    assert ChatWriter(told.tokenizer, "/no_think").contradiction is None
+    assert wrap_prompts(told, ["Hello"], True)[0].endswith("assistant\n<think></think>")
+    assert template_inputs(told) != template_inputs(lm)
+
+
+def test_conversations_of_the_users_go_on_where_answers_stand() -> None:
+    lm = chat_model(PLACES["harmony"][0])
+    asked = [{"role": "user", "content": "Hello"}]
+    begun = [*asked, {"role": "assistant", "content": "Ant"}]
+    for messages, end in ((asked, ""), (begun, "Ant")):
+        prompt = GivenPrompt("1", tuple(messages), "here")
+        [row] = rendered(lm, [prompt])
+        assert row.text == plain(lm, ["Hello", "@"]).partition("@")[0] + end
+
+
+@pytest.mark.parametrize("name", ["deepseek r1", "a switch"])
+def test_a_contradiction_is_told_in_json_terminal_and_page(
+    name: str, command: Callable[..., Any], tmp_path: Path
+) -> None:
+    lm = chat_model(PLACES[name][0])
+    lm.model.save_pretrained(tmp_path / "model")
+    lm.tokenizer.save_pretrained(tmp_path / "model")
+    words = str(ChatWriter(lm.tokenizer).contradiction)
+    asked = [
+        "find", "key-tokens", "--model", tmp_path / "model", "--prompt", "the camp",
+        "--word", "camp", "--heads", "1.0", "--answer", "Feuer", "--out", tmp_path / "run",
+    ]  # fmt: skip
+    said = command(*asked, "--json")
+    assert said.code == 0 and words in " ".join(said.err.split())
+    assert [words] == [each[0].lower() + each[1:-1] for each in cautions_of(said.out)]
+    assert words[-40:] in " ".join(command(*asked).out.split())  # of the finished run
+    assert command("report", tmp_path / "run").code == 0
+    page = html.unescape((tmp_path / "run" / "report.html").read_text("utf-8"))
+    assert words[-40:] in page
+
+
+def cautions_of(printed: str) -> list[str]:
+    cautions: list[str] = json.loads(printed)["model"]["cautions"]
+    return cautions
+
+
+def test_a_comparison_has_it_among_its_cautions(tmp_path: Path) -> None:
+    lm, pairs = chat_model(PLACES["deepseek r1"][0]), find_helpers.pairs("en-de", 3)
+    write_pairs(tmp_path / "pairs.tsv", pairs.pairs)
+    removal = Removal(measure=("loss",), draws=1, controls=("random",))
+    choice = PairsChoice(("en-de",), (str(tmp_path / "pairs.tsv"),))
+    with (
+        given_model(lm) as named,
+        pytest.warns(Caution, match=r"behind '<\|Assistant\|>'"),
+    ):
+        found = verify_removal(
+            VerifyRemoval("0.0", (), ModelChoice(**named), choice, removal), tmp_path / "run"
+        )
+    assert found.model is not None and found.model.cautions
+    assert set(found.model.cautions) <= set(found.cautions)
 
 
 # The system turn

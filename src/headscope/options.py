@@ -247,6 +247,11 @@ SYSTEM = Option(
     "one that the template writes by itself.",
     metavar="TEXT|none",
 )
+GENERATION_CONFIG = Option(
+    "Texts follow the checkpoint's generation settings (repetition_penalty, no_repeat_ngram_size, "
+    "suppress_tokens, …), greedily; without it each token is the likeliest one.",
+    flag="--generation-config",
+)
 AnswerOnly = Annotated[
     bool | None,
     Option(

@@ -16,7 +16,7 @@ from headscope.heads import Head
 from headscope.live.inputs import Wanted
 from headscope.report.html import tag
 from headscope.settings import Nested, Option, Settings
-from headscope.studies.models import POCKET, PROMPTED_ARGUMENT, ModelChoice
+from headscope.studies.models import MODEL_ARGUMENT, POCKET, TEMPLATED, ModelChoice, template_inputs
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.study import Study
 
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 #: For a user of the bundled model without data: sentences of a direction.
 SENTENCES = 200
 _MODEL = {
-    **PROMPTED_ARGUMENT.changed,
-    "model": replace(PROMPTED_ARGUMENT.changed["model"], default=POCKET),
+    **TEMPLATED.changed,
+    "model": replace(MODEL_ARGUMENT.changed["model"], default=POCKET),
 }
 
 
@@ -78,9 +78,12 @@ def explore(config: Explore) -> str:
     need("uvicorn", "the explorer", "live")
     from headscope.live.ending import ending
     from headscope.live.server import listen, serve
+    from headscope.lm.prompting import uses_chat
 
     with ending() as end, listen(config.host, config.port) as listening:
         explorer = explorer_of(config, config.model.load_for())
+        if uses_chat(explorer.lm, config.chat, config.template.text):
+            template_inputs(explorer.lm)  # warns of a template that contradicts itself
         _ = explorer.lm.model  # what the page could not use is told; now the weights are read
 
         def ready(address: str) -> None:

@@ -38,6 +38,7 @@ from headscope.live.reading import Looks, Reading, looks
 from headscope.live.scores import Source, described
 from headscope.live.writing import Stop, stoppable, written
 from headscope.lm.generation.pool import can_pool
+from headscope.lm.generation.settings import refuse_followed
 from headscope.lm.prefix import can_share
 from headscope.lm.prompting import chat_writer
 from headscope.measure.identify import identify, same_language
@@ -112,6 +113,7 @@ class Explorer:
         chat: bool | None = None,
         pinned: Head | None = None,
     ) -> None:
+        refuse_followed(lm, "the explorer")
         self.lm = lm
         self.sources, self.gates, self.examples = sources, gates or {}, examples
         self.pinned = pinned

@@ -318,6 +318,14 @@ def adapter_of(place: Path) -> str | None:
     return adapter_words(settings)
 
 
+def about_adapter(name: str, adapter: str) -> str:
+    """What is to be known of any number of a model with an adapter beside its weights."""
+    return (
+        f"{name} has an adapter beside its weights, {adapter}, which is applied, as transformers "
+        "does: numbers are of both together"
+    )
+
+
 def adapter_words(settings: Mapping[str, Any]) -> str:
     """What the settings of an adapter call it, such as ``LORA (rank 4, alpha 48)``."""
     kind = str(getattr(settings["peft_type"], "value", settings["peft_type"]))

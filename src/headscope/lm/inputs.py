@@ -6,7 +6,8 @@ import contextlib
 import functools
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -55,10 +56,17 @@ def _contiguous(_: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
     )
 
 
-def generated(lm: LanguageModel, batch: Batch, stop: Sequence[Any] = (), **settings: Any) -> Any:
+def generated(
+    lm: LanguageModel,
+    batch: Batch,
+    stop: Sequence[Any] = (),
+    more: Mapping[str, Any] = MappingProxyType({}),
+    **settings: Any,
+) -> Any:
     """What ``generate`` returns for a batch by these settings alone, in evaluation mode.
 
-    The model's own settings would fill whatever they leave open. ``stop`` are stopping criteria.
+    The model's own settings would fill whatever they leave open. ``stop`` are stopping criteria,
+    ``more`` are further arguments of ``generate``.
     """
     import transformers
 
@@ -75,6 +83,7 @@ def generated(lm: LanguageModel, batch: Batch, stop: Sequence[Any] = (), **setti
                 generation_config=chosen,
                 stopping_criteria=transformers.StoppingCriteriaList(stop),
                 **_without_routing(model),
+                **more,
             )
         finally:
             model.generation_config = own

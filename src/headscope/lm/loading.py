@@ -28,6 +28,7 @@ from headscope.errors import Caution, InputError, MissingExtra, first_line, out_
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.checkpoints import (
     ADAPTER,
+    about_adapter,
     adapter_of,
     read_config,
     read_generation_config,
@@ -257,12 +258,7 @@ def way_of(
     generation = read_generation_config(folder, name)
     weight_files(folder, name)
     if adapter := adapter_of(folder):
-        warnings.warn(
-            Caution(
-                f"{name} has an adapter beside its weights, {adapter}, which is applied to them"
-            ),
-            stacklevel=3,
-        )
+        warnings.warn(Caution(about_adapter(name, adapter)), stacklevel=3)
     target = place_of(device, device_map)
     carried = getattr(config, "quantization_config", None)
     if tp_plan is not None:

@@ -37,6 +37,7 @@ from headscope.lm.batching import (
 from headscope.lm.checkpoints import adapter_of, digest_of_files, digest_of_state
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig, Generation, Observer, StopTable
+from headscope.lm.generation.settings import check_followed
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.gguf import is_gguf, open_gguf
 from headscope.lm.hooks import text_config
@@ -77,6 +78,8 @@ class LanguageModel:
             for what the template has; see `with_system`.
         loaded_as: `identity` when its files were read, for a model that its user can change; None
             otherwise.
+        generation_config: whether texts follow the checkpoint's generation settings; see
+            `with_generation_config`.
     """
 
     model: Any
@@ -91,6 +94,7 @@ class LanguageModel:
     proved: str | None = None
     system: str | None = None
     loaded_as: str | None = None
+    generation_config: bool = False
 
     @classmethod
     def wrap(
@@ -162,6 +166,15 @@ class LanguageModel:
         """The same model, whose chat template is given this system message (see `ChatWriter`)."""
         other = copy.copy(self)
         vars(other)["system"] = system
+        return other
+
+    def with_generation_config(self, followed: bool = True) -> LanguageModel:
+        """The same model, whose texts follow the generation settings of its checkpoint or not (see
+        `headscope.lm.generation.settings`); raises `InputError` if they cannot be followed."""
+        other = copy.copy(self)
+        vars(other)["generation_config"] = followed
+        if followed:
+            check_followed(other)
         return other
 
     @property

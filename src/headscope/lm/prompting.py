@@ -47,9 +47,12 @@ def uses_chat(lm: LanguageModel, chat: bool | None = None, wording: str = "") ->
         )
     used = has if chat is None else chat
     if chat is None and has and wording:
-        wrapped, start = ChatWriter(lm.tokenizer).write(["x"])
-        ending = wrapped[start + 1 :].strip()
-        written_out = bool(ending) and wording.rstrip().endswith(ending)
+        writer = ChatWriter(lm.tokenizer)
+        wrapped, start = writer.write(["x"])
+        place = writer.place
+        endings = [wrapped[start + 1 :], place.begun, place.unswitched]
+        written_out = any(each.strip() and wording.rstrip().endswith(each.strip())
+                          for each in endings)  # fmt: skip
         used = not written_out and not any(
             token in wording for token in special_tokens(lm.tokenizer).values()
         )

@@ -15,7 +15,8 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -34,6 +35,9 @@ MOST_WRITTEN, MOST_WRITTEN_EACH = 100_000, 100
 #: Bytes that the process may take beside what it has when it begins.
 _MOST_BYTES = 1 << 28
 _MOST_TEMPLATE = 1_000_000
+#: What is read of a template's source, and what `render_jinja_template` itself gives it.
+_MOST_VARIABLES, _MOST_VALUES, _MOST_TEXTS = 24, 8, 48
+_CONVERSATION = ("messages", "tools", "documents", "add_generation_prompt")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{6,}>")
 #: Finds this file's imports where this process does, without the package's other modules.
 _START = (
@@ -54,19 +58,35 @@ class Unrenderable(Exception):
     """A template does not write a conversation; why is its message, a clause."""
 
 
-def render(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: bool) -> Rendering:
+class Ended(Unrenderable):
+    """The process that ran the template was ended over it."""
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What a template can be told beside the conversation, as its own source says.
+
+    Attributes:
+        variables: of each variable that it reads and nobody sets, values that may make a
+            difference: what it compares it with, false, 0, true.
+        texts: the constant texts in it.
+    """
+
+    variables: Mapping[str, Sequence[bool | int | str]]
+    texts: Sequence[str]
+
+
+def render(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: Any) -> Rendering:
     """A conversation as the tokenizer's chat template writes it, told not to think aloud.
 
-    `options` are those of `apply_chat_template`. Raises `Unrenderable` whatever the template
-    raises, after `SECONDS`, or where it makes too much or depends on chance.
+    `options` are those of `apply_chat_template`, and variables of the template. Raises
+    `Unrenderable` whatever the template raises, after `SECONDS`, or where it makes too much or
+    depends on chance.
     """
-    from transformers import PreTrainedTokenizerBase
-
     given = [{name: part for name, part in row.items() if part is not None} for row in messages]
     options = {"enable_thinking": False, **options}
     try:
-        own = getattr(tokenizer.apply_chat_template, "__func__", None)
-        if own is not PreTrainedTokenizerBase.apply_chat_template:  # a class that needs none
+        if _writes_itself(tokenizer):
             text = tokenizer.apply_chat_template(given, tokenize=False, **options)
             return Rendering(_checked(text, given), False)
         template = tokenizer.get_chat_template()
@@ -77,10 +97,33 @@ def render(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: boo
     if len(template) > _MOST_TEMPLATE:
         raise Unrenderable(f"it has {len(template):,} characters; {_MOST_TEMPLATE:,} are taken")
     words = {**tokenizer.special_tokens_map, **options}
-    reply = _PROCESS.ask({"template": template, "messages": given, "words": words})
+    return Rendering(**_asked({"template": template, "messages": given, "words": words}))
+
+
+def switches(tokenizer: Any) -> Switches:
+    """What the chat template of a tokenizer can be told; nothing of a class that needs none.
+
+    Raises `Unrenderable` for a template that cannot be read.
+    """
+    if _writes_itself(tokenizer):
+        return Switches({}, ())
+    words = tokenizer.special_tokens_map
+    return Switches(**_asked({"template": tokenizer.get_chat_template(), "words": words}))
+
+
+def _writes_itself(tokenizer: Any) -> bool:
+    """Whether a tokenizer's class writes conversations without a template."""
+    from transformers import PreTrainedTokenizerBase
+
+    own = getattr(tokenizer.apply_chat_template, "__func__", None)
+    return own is not PreTrainedTokenizerBase.apply_chat_template
+
+
+def _asked(request: Mapping[str, Any]) -> dict[str, Any]:
+    reply = _PROCESS.ask(request)
     if "error" in reply:
         raise Unrenderable(reply["error"])
-    return Rendering(**reply)
+    return reply
 
 
 class _Process:
@@ -120,8 +163,8 @@ class _Process:
             code = self._process.wait()
             self.end()
         if code == -signal.SIGALRM:
-            raise Unrenderable(f"it is not done after {SECONDS:g} seconds")
-        raise Unrenderable(f"the process that ran it ended with {code}")
+            raise Ended(f"it is not done after {SECONDS:g} seconds")
+        raise Ended(f"the process that ran it ended with {code}")
 
     def end(self) -> None:
         """End the process, if there is one."""
@@ -154,6 +197,30 @@ def _checked(text: Any, messages: Sequence[Mapping[str, Any]]) -> str:
     if len(_ADDRESS.findall(text)) > len(_ADDRESS.findall(str(messages))):
         raise Unrenderable("it writes the address of an object, which is another in every run")
     return text
+
+
+def _read_switches(tree: Any, known: Collection[str]) -> dict[str, Any]:
+    """The fields of `Switches` of a template that has been read; `known` are names that are set."""
+    from jinja2 import meta, nodes
+
+    compared = defaultdict[str, list[Any]](list)
+    for comparison in tree.find_all(nodes.Compare):
+        sides = [comparison.expr, *(operand.expr for operand in comparison.ops)]
+        within = [
+            const.value for side in sides for const in (side, *side.find_all(nodes.Const))
+            if isinstance(const, nodes.Const)
+        ]  # fmt: skip
+        for name in (side.name for side in sides if isinstance(side, nodes.Name)):
+            compared[name] += within
+    texts = (const.value for const in tree.find_all(nodes.Const) if isinstance(const.value, str))
+    variables = {}
+    for name in sorted(meta.find_undeclared_variables(tree) - {*known})[:_MOST_VARIABLES]:
+        values = [*compared[name], False, 0, True]
+        # 0 and false are the same to Python, not to a template.
+        by_text = {repr(value): value for value in values if isinstance(value, bool | int | str)}
+        variables[name] = [*by_text.values()][:_MOST_VALUES]
+    listed = dict.fromkeys(text for text in texts if 2 < len(text) < 80 and text.strip())
+    return {"variables": variables, "texts": [*listed][:_MOST_TEXTS]}
 
 
 def _serve() -> None:
@@ -192,12 +259,18 @@ def _serve() -> None:
         signal.setitimer(signal.ITIMER_REAL, request["seconds"])
         reply: dict[str, Any]
         try:
-            rendered: Any = module.render_jinja_template(
-                conversations=[request["messages"]],
-                chat_template=request["template"],
-                **request["words"],
-            )
-            reply = {"text": _checked(rendered[0][0], request["messages"]), "dated": bool(dates)}
+            if "messages" not in request:
+                tree = compiled("").environment.parse(request["template"])
+                known = {*compiled("").globals, *request["words"], *_CONVERSATION}
+                reply = _read_switches(tree, known)
+            else:
+                rendered: Any = module.render_jinja_template(
+                    conversations=[request["messages"]],
+                    chat_template=request["template"],
+                    **request["words"],
+                )
+                text = _checked(rendered[0][0], request["messages"])
+                reply = {"text": text, "dated": bool(dates)}
         except MemoryError:
             reply = {"error": "it makes a text or a list without end"}
         except BaseException as error:  # a template may raise anything

@@ -5,19 +5,25 @@ Tokens carry the characters that they cover; conversations go through the chat t
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import json
 import re
+import shlex
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError, telling
+
+if TYPE_CHECKING:
+    from headscope.lm.rendering import Rendering
 
 Spans = NDArray[np.int64]
 Given = ParamSpec("Given")
@@ -27,15 +33,18 @@ Made = TypeVar("Made")
 _SPACE = "▁"
 #: Stands for an answer while the template is asked what it puts around one.
 _PROBE = "HEADSCOPE"
-#: Stands for an answer between two turns.
+#: Stands for an answer between two turns, or for the turn that is answered.
 _ANSWER = "EPOCSDAEH"
 #: The first character of those that have no meaning, for what must be told from all others.
 _PRIVATE = 0xF0000
 _CORRECT = "correct it, or use plain prompts (--no-chat)"
 _NO_SYSTEM = "leave --system out"
-#: What a template, with these special tokens, writes after an answer. It is asked once, since it is
-#: a stranger's program, which may take its time.
-_CLOSINGS: WeakKeyDictionary[Any, tuple[str, str, str]] = WeakKeyDictionary()
+#: What a tag looks like, such as `<think>`, `[/INST]` or `<|im_start|>`, and one that closes.
+_TAG = re.compile(r"[<\[◁][^<>\[\]◁▷\n]{1,60}[>\]▷]")
+_CLOSING_TAG = re.compile(r"[<\[◁][|｜]?(/|end)", re.IGNORECASE)
+#: What was found out about a template with these special tokens. It is asked once, since it is a
+#: stranger's program, which may take its time.
+_FOUND: WeakKeyDictionary[Any, tuple[tuple[str, str], dict[str, Any]]] = WeakKeyDictionary()
 
 
 def by_tokenizer(function: Callable[Given, Made]) -> Callable[Given, Made]:
@@ -244,10 +253,48 @@ def special_tokens(tokenizer: Any) -> dict[int, str]:
 
 
 @dataclass(frozen=True)
+class AnswerPlace:
+    """Where prompts end, and answers begin, behind a user's turn.
+
+    A template says twice what stands before an answer: where it ends a generation prompt, and where
+    it writes an answered turn. Mostly both are the same, and prompts are generation prompts. Where
+    they are not (a generation prompt that opens a thought, a channel or header that it lacks),
+    prompts go up to where an answered turn has its answer, for references and for new texts alike.
+    A generation prompt that closes the thought it opened is followed too, and any whose template
+    does not show where answers stand.
+
+    Attributes:
+        begun: what the generation prompt has behind the user's words; "" where it does not show.
+        ends: what prompts have there.
+        joint: the white space between a prompt and its answer.
+        switch: a variable that the template is told, and its value; None: none is needed.
+        unswitched: what `begun` would be without that, where it contradicts the template; else "".
+    """
+
+    begun: str
+    ends: str
+    joint: str
+    switch: tuple[str, bool | int | str] | None = None
+    unswitched: str = ""
+
+    @property
+    def moved(self) -> bool:
+        """Whether prompts end otherwise than the template's generation prompt."""
+        return self.begun != self.ends
+
+    @property
+    def told(self) -> str | None:
+        """The switch as it is written, such as `thinking=false`."""
+        return None if self.switch is None else f"{self.switch[0]}={json.dumps(self.switch[1])}"
+
+
+@dataclass(frozen=True)
 class ChatWriter:
     """Writes conversations by a chat template; one that can think aloud is told not to.
 
-    The template writes its own special tokens: tokenise what it wrote without adding any.
+    What a template is told is `enable_thinking=False`, or another of its variables, if by that its
+    generation prompt ends where its answered turns have their answers (see `AnswerPlace`). The
+    template writes its own special tokens: tokenise what it wrote without adding any.
 
     Attributes:
         tokenizer: whose template it is.
@@ -259,17 +306,17 @@ class ChatWriter:
     system: str | None = None
 
     @property
+    def place(self) -> AnswerPlace:
+        """Where prompts end and answers begin; `InputError` for a template that cannot be used."""
+        return _found(self.tokenizer, f"place {self.system!r}", self._find_place)
+
+    @property
     def joint(self) -> str:
         """The white space that the template puts between a conversation and the answer.
 
         Where it does not show: nothing after white space, else one space.
         """
-        wrapped, _ = self.write(["x"])
-        whole = self._rendered(["x", _PROBE])
-        between, probe, _ = whole.removeprefix(wrapped).partition(_PROBE)
-        if whole.startswith(wrapped) and probe and not between.strip():
-            return between
-        return joint_after(wrapped)
+        return self.place.joint
 
     def write(self, turns: Sequence[str]) -> tuple[str, int]:
         """Turns of user and assistant, the user's last, up to where the answer begins.
@@ -281,7 +328,7 @@ class ChatWriter:
         Raises `InputError` if the template is faulty, changes the last turn, or does not take the
         system message.
         """
-        text = self._rendered(turns)
+        text = self.placed(self._rendered(turns))
         start = text.rfind(turns[-1].strip())
         if start < 0:
             raise InputError(
@@ -289,6 +336,73 @@ class ChatWriter:
                 "be found in it; use plain prompts (--no-chat)"
             )
         return text, start
+
+    def placed(self, text: str) -> str:
+        """A generation prompt of the template, up to where an answer begins; `InputError` if it
+        ends otherwise than others do, so that the place of an answer is not known."""
+        place = self.place
+        if not place.moved:
+            return text
+        if not text.endswith(place.begun):
+            raise InputError(
+                f"the tokenizer's chat template ends this prompt in {text[-40:]!r}, others in "
+                f"{place.begun[-40:]!r}, so the place of an answer is not known; {_CORRECT}"
+            )
+        return text.removesuffix(place.begun) + place.ends
+
+    def _find_place(self) -> AnswerPlace:
+        from headscope.lm.rendering import Unrenderable
+
+        before = self.with_system([])
+        try:
+            switch = _switch(self.tokenizer)
+            place = _place_of(self.tokenizer, before, switch)
+            without = place if switch is None else _place_of(self.tokenizer, before, None)
+        except Unrenderable as error:
+            raise _cannot_put("a user's turn", error, _CORRECT) from error
+        unswitched = without.begun if switch is not None and without.moved else ""
+        return dataclasses.replace(place, unswitched=unswitched)
+
+    @property
+    def contradiction(self) -> str | None:
+        """What the template says against itself, and what prompts here do; None: nothing."""
+        place = self.place
+        begun = place.unswitched or place.begun
+        if begun == place.ends:
+            return None
+        # From the last tag or line that both have.
+        common = begun[: agreement(begun, place.ends)].rstrip()
+        start = max(0, *map(common.rfind, "<[◁\n"))
+        begun, ends = begun[start:], place.ends[start:]
+        said = f"the chat template ends a generation prompt in {begun!r}"
+        if place.unswitched:
+            return (
+                f"{said}, which stands before no answer of its own; it is told {place.told} here, "
+                "by which prompts end where answers stand"
+            )
+        remedy = _found(self.tokenizer, "remedy", self._find_remedy) if self.system is None else ""
+        return (
+            f"{said}, but puts answers behind {ends!r}; prompts end there, for references and for "
+            "new texts, which therefore are not those of plain generation"
+        ) + (f"; --system {shlex.quote(remedy)} makes both the same" if remedy else "")
+
+    def _find_remedy(self) -> str:
+        """A system message by which the template does not contradict itself: one of its own texts,
+        found by trial; "" for none."""
+        from headscope.lm.rendering import Ended, Unrenderable, switches
+
+        try:
+            texts = switches(self.tokenizer).texts
+        except Unrenderable:
+            return ""
+        for text in texts:
+            try:
+                if not ChatWriter(self.tokenizer, text).place.moved:
+                    return text
+            except InputError as error:
+                if isinstance(error.__cause__, Ended):
+                    break
+        return ""
 
     def with_system(self, messages: Sequence[Mapping[str, str]]) -> list[dict[str, str]]:
         """Messages after the system message; `InputError` if they have one, or none is taken."""
@@ -375,12 +489,13 @@ class ChatWriter:
         second time.
         """
         turns = [_PROBE, _ANSWER, _PROBE]
-        first: list[str | None] = [self._rendered(turns[:1])]
-        again: list[str | None] = [self._rendered(turns[:1])]
+        first: list[str | None] = [self.placed(self._rendered(turns[:1]))]
+        again: list[str | None] = [self.placed(self._rendered(turns[:1]))]
         for made in (first, again):
             for count in (3, 2):
                 try:
-                    made.append(self._rendered(turns[:count]))
+                    text = self._rendered(turns[:count])
+                    made.append(self.placed(text) if count % 2 else text)
                 except InputError:
                     made.append(None)
         if first != again:
@@ -388,16 +503,18 @@ class ChatWriter:
                 "the tokenizer's chat template writes something else every time, so no number "
                 "could be repeated; correct it, or use plain prompts (--no-chat)"
             )
-        return first
+        # These do not say the joint where an answered conversation begins otherwise than a prompt.
+        prompt, answered = first[0] or "", first[2] or ""
+        between = answered.removeprefix(prompt).partition(_ANSWER)[0]
+        shows = answered.startswith(prompt) and not between.strip()
+        said = between if shows else joint_after(prompt)
+        return first if self.joint == said else [*first, self.joint]
 
     @property
     def dated(self) -> bool:
         """Whether the template writes the date, which is a fixed one (`PROMPT_DATE`)."""
-        from headscope.lm.rendering import render
-
-        return render(
-            self.tokenizer, self.with_system(self._messages([_PROBE])), add_generation_prompt=True
-        ).dated
+        rows = self.with_system(self._messages([_PROBE]))
+        return _told_rendering(self.tokenizer, rows, add_generation_prompt=True).dated
 
     def _rendered(self, turns: Sequence[str]) -> str:
         return render_conversation(
@@ -418,22 +535,128 @@ class ChatWriter:
         ]
 
 
+def _place_of(
+    tokenizer: Any,
+    before: Sequence[Mapping[str, str]],
+    switch: tuple[str, bool | int | str] | None,
+) -> AnswerPlace:
+    """Where answers begin if the template is told this, after messages `before`.
+
+    Raises `Unrenderable` for a template that does not write a user's turn, or is ended.
+    """
+    from headscope.lm.rendering import Ended, Unrenderable, render
+
+    told = {} if switch is None else {switch[0]: switch[1]}
+    asked = [*before, {"role": "user", "content": _ANSWER}]
+    answer = {"role": "assistant", "content": _PROBE}
+    prompt = render(tokenizer, asked, add_generation_prompt=True, **told).text
+    try:
+        whole = render(tokenizer, [*asked, answer], add_generation_prompt=False, **told).text
+    except Ended:
+        raise
+    except Unrenderable:  # it takes no answers
+        whole = ""
+    _, turn, begun = prompt.rpartition(_ANSWER)
+    answered, probe, _ = whole.partition(_PROBE)
+    _, same_turn, placed = answered.rpartition(_ANSWER)
+    known = bool(turn and probe and same_turn)
+    if known and placed.startswith(begun) and not placed[len(begun) :].strip():
+        return AnswerPlace(begun, begun, placed[len(begun) :], switch)
+    if not known or "".join(placed.split()) == "".join(begun.split()) or _closed(begun, placed):
+        begun = begun if turn else ""
+        return AnswerPlace(begun, begun, joint_after(prompt), switch)
+    ends = placed.rstrip(" ")  # a token begins with a space rather than after it
+    return AnswerPlace(begun, ends, placed[len(ends) :], switch)
+
+
+def _closed(begun: str, placed: str) -> bool:
+    """Whether a generation prompt goes on behind the place of answers, and leaves nothing open
+    there: words without a tag, or such that the last tag closes and nothing follows."""
+    if not begun.startswith(placed.rstrip()):
+        return False
+    more = begun[len(placed.rstrip()) :]
+    tags = [*_TAG.finditer(more)]
+    if not tags:
+        return True
+    return bool(_CLOSING_TAG.match(tags[-1][0])) and not more[tags[-1].end() :].strip()
+
+
+def _switch(tokenizer: Any) -> tuple[str, bool | int | str] | None:
+    """What a template is told so that it does not contradict itself (see `AnswerPlace`): the first
+    of its own variables, and of the values that it may compare it with, by which it does not.
+
+    They are found by trial, since no name is common to all templates; one that leaves what stands
+    before an answer as it is goes before others.
+    """
+    from headscope.lm.rendering import Ended, Unrenderable, switches
+
+    def find() -> tuple[str, bool | int | str] | None:
+        try:
+            plain = _place_of(tokenizer, [], None)
+            known = switches(tokenizer).variables if plain.moved else {}
+        except Ended:
+            raise
+        except Unrenderable:
+            return None  # said where the template is used
+        others = []
+        for each in ((name, value) for name, values in known.items() for value in values):
+            try:
+                place = _place_of(tokenizer, [], each)
+            except Ended:
+                break
+            except Unrenderable:
+                continue
+            if not place.moved and place.ends == plain.ends:
+                return each
+            others += [] if place.moved else [each]
+        return others[0] if others else None
+
+    return _found(tokenizer, "switch", find)
+
+
+def _found(tokenizer: Any, what: str, find: Callable[[], Made]) -> Made:
+    """What `find` finds out about a tokenizer's chat template, kept while that stays as it is."""
+    template = getattr(tokenizer, "chat_template", None)
+    written = (str(template), str(getattr(tokenizer, "special_tokens_map", None)))
+    if tokenizer not in _FOUND or _FOUND[tokenizer][0] != written:
+        _FOUND[tokenizer] = written, {}
+    known = _FOUND[tokenizer][1]
+    if what not in known:
+        known[what] = find()
+    made: Made = known[what]
+    return made
+
+
 def render_conversation(
     tokenizer: Any, messages: Sequence[Mapping[str, str]], what: str, fix: str, **options: bool
 ) -> str:
-    """A conversation as the chat template writes it; one that can think aloud is told not to.
+    """A conversation as the chat template writes it; one that can think aloud is told not to (see
+    `ChatWriter`).
 
     `options` are those of `apply_chat_template`. Raises `InputError` where the template fails;
     `what` says what was to be written, `fix` what to do.
     """
-    from headscope.lm.rendering import Unrenderable, render
+    from headscope.lm.rendering import Unrenderable
 
     try:
-        return render(tokenizer, messages, **options).text
+        return _told_rendering(tokenizer, messages, **options).text
     except Unrenderable as error:
-        raise InputError(
-            f"the tokenizer's chat template cannot put {what} into words ({error}); {fix}"
-        ) from error
+        raise _cannot_put(what, error, fix) from error
+
+
+def _told_rendering(
+    tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: bool
+) -> Rendering:
+    from headscope.lm.rendering import render
+
+    switch = _switch(tokenizer)
+    return render(tokenizer, messages, **({} if switch is None else dict([switch])), **options)
+
+
+def _cannot_put(what: str, error: Exception, fix: str) -> InputError:
+    return InputError(
+        f"the tokenizer's chat template cannot put {what} into words ({error}); {fix}"
+    )
 
 
 @by_tokenizer
@@ -442,17 +665,16 @@ def end_of_turn(tokenizer: Any) -> int | None:
 
     Some models' settings name their end of text alone, at which a chat never ends.
     """
-    template = getattr(tokenizer, "chat_template", None)
-    if not template:
+    if not getattr(tokenizer, "chat_template", None):
         return None
-    written = (str(template), str(getattr(tokenizer, "special_tokens_map", None)))
-    if _CLOSINGS.get(tokenizer, ("", "", ""))[:2] != written:
+
+    def find() -> str:
         try:
-            closing = ChatWriter(tokenizer)._rendered(["x", _PROBE]).rpartition(_PROBE)[2]
+            return ChatWriter(tokenizer)._rendered(["x", _PROBE]).rpartition(_PROBE)[2]
         except InputError:
-            closing = ""  # said where the template is used
-        _CLOSINGS[tokenizer] = (*written, closing)
-    ids = tokenized(tokenizer, _CLOSINGS[tokenizer][2], special=False)["input_ids"]
+            return ""  # said where the template is used
+
+    ids = tokenized(tokenizer, _found(tokenizer, "closing", find), special=False)["input_ids"]
     special = special_tokens(tokenizer)
     return next((index for index in ids if index in special), None)
 

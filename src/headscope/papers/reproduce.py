@@ -312,6 +312,8 @@ def _command(config: Reproduce) -> str:
     given: dict[str, Any] = {
         "model": config.model.model,
         **{name: value for name, value in model.items() if value != getattr(usual, name)},
+        "system": config.model.system,
+        "generation-config": config.model.generation_config or None,
         **asdict(config.data),
         **config.steering.given,
         "only": config.only,

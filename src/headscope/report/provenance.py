@@ -91,7 +91,7 @@ def _run_facts(result: _AnyResult, provenance: Mapping[str, Any], path: Path) ->
 
 def _model_facts(model: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
     """What a result and its run say of the model, ready to be shown."""
-    facts = dict(model)
+    facts = {name: value for name, value in model.items() if name != "cautions"}  # said above
     known = {"name": "model", "digest": "weights", "revision": "revision", "dtype": "dtype",
              "device": "device", "system_turn": "system_turn",
              "prompt_date": "prompt_date"}  # fmt: skip

@@ -16,7 +16,8 @@ from headscope.runs import Record, Result, decode, entry
 class ModelFacts(Record):
     """The model that a result is about; runs of old versions may lack some.
 
-    `adapter`: what lies beside its weights and is applied to them, such as ``LORA (rank 4)``.
+    `adapter`: what lies beside its weights and is applied to them, such as ``LORA (rank 4)``;
+    `cautions` are what is to be known of any number of this model, in sentences.
     """
 
     name: str | None = entry(absent=True)
@@ -28,16 +29,7 @@ class ModelFacts(Record):
     heads: int | None = entry(absent=True)
     geometry: Mapping[str, Any] | None = entry(absent=True)
     adapter: str | None = entry(absent=True)
-
-    @property
-    def cautions(self) -> tuple[str, ...]:
-        """What has to be known of the model beside its name."""
-        if self.adapter is None:
-            return ()
-        return (
-            f"{self.name} has an adapter beside its weights, {self.adapter}, which is applied, as "
-            "transformers does: numbers are of both together.",
-        )
+    cautions: tuple[str, ...] | None = entry(absent=True)
 
 
 @dataclass(frozen=True, kw_only=True)

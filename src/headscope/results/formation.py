@@ -100,3 +100,4 @@ class FormationResult(Ranking, Checked, Result):
     skipped: tuple[Skipped, ...]
     same_tokenizer: bool
     data: Mapping[str, SeriesData]
+    cautions: tuple[str, ...] | None = entry(absent=True)

@@ -41,7 +41,7 @@ from headscope.runs import Result, Signature, configuration, decode, dump_json, 
 from headscope.settings import MadeBy, Nested, Option, Settings
 from headscope.shown.words import count
 from headscope.studies.models import (
-    PROMPTED,
+    TEMPLATED,
     ModelChoice,
     model_inputs,
     resolved_chat,
@@ -82,7 +82,7 @@ class Align(Settings):
     score: Annotated[
         TranslationScore, Nested(without=(*NOT_LINKING, "aligner", "llm", "seed"), make=by_heads)
     ] = field(default_factory=by_heads)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, TEMPLATED] = field(default_factory=ModelChoice)
     shots: options.Shots = 0
     overwrite: Annotated[bool, Option("Replace what the file given by --out holds.")] = False
 

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -14,12 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast
 
 from headscope import options
-from headscope.errors import InputError, MissingExtra, ModelError, need
+from headscope.errors import Caution, InputError, MissingExtra, ModelError, need
 from headscope.executors import Execution
 from headscope.progress import Progress, Steps
 from headscope.results.common import ComparedResult, ModelFacts, ModelResult
 from headscope.runs.codec import Result, decode
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
+from headscope.shown.words import sentence_of
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Template
@@ -38,7 +40,9 @@ _MODEL = Option("pocket (bundled), a Hub id, a folder, or a GGUF file.", metavar
 #: For commands whose subject is the model: it is named by its place.
 MODEL_ARGUMENT = Nested(changed={"model": dataclasses.replace(_MODEL, argument=True)})
 #: For commands whose prompts may go through a chat template.
-PROMPTED = Nested(changed={"system": options.SYSTEM})
+TEMPLATED = Nested(changed={"system": options.SYSTEM})
+#: For those of them that also write texts, be it to see whether the model does the task.
+PROMPTED = Nested(changed={**TEMPLATED.changed, "generation_config": options.GENERATION_CONFIG})
 PROMPTED_ARGUMENT = Nested(changed={**MODEL_ARGUMENT.changed, **PROMPTED.changed})
 DTYPE = Option("auto: float32 on CPU, else the checkpoint's own.")
 
@@ -97,12 +101,19 @@ class ModelChoice(Settings):
             "verdict is kept), always, or never."
         ),
     ] = field(default="once", metadata=UNSIGNED)
-    # An option of commands with prompts alone: see `PROMPTED`.
+    # Options of commands with prompts alone: see `TEMPLATED` and `PROMPTED`.
     system: str | None = field(default=None, metadata=GIVEN)
+    generation_config: bool | None = field(default=None, metadata=GIVEN)
 
     @property
     def _plain(self) -> ModelChoice:
-        return dataclasses.replace(self, system=None)
+        return dataclasses.replace(self, system=None, generation_config=None)
+
+    def _prompted(self, lm: LanguageModel) -> LanguageModel:
+        """The model with what prompts and texts are to be like."""
+        if self.generation_config:
+            lm = lm.with_generation_config()
+        return lm if self.system is None else lm.with_system(self._system)
 
     def load(self) -> LanguageModel:
         """The model, self-checked; inside `kept_model` the one loaded last, if it is the same.
@@ -111,8 +122,8 @@ class ModelChoice(Settings):
         """
         from headscope.lm import load
 
-        if self.system is not None:
-            return self._plain.load().with_system(self._system)
+        if self != self._plain:
+            return self._prompted(self._plain.load())
         kept, given = _KEPT.get(), _GIVEN.get()
         if given is not None and self == given[0]:
             return given[1]
@@ -167,7 +178,7 @@ class ModelChoice(Settings):
                 raise ModelError(str(error)) from error
             if lm is not None:
                 self._work_together()
-                return lm if self.system is None else lm.with_system(self._system)
+                return self._prompted(lm)
         return self.load()
 
     def _settings(self) -> dict[str, Any]:
@@ -175,7 +186,7 @@ class ModelChoice(Settings):
         from headscope.lm.weights import memory_limits
 
         given = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        del given["model"], given["system"], given["check"]
+        del given["model"], given["system"], given["generation_config"], given["check"]
         return {**given, "max_memory": memory_limits(self.max_memory) or None}
 
     @property
@@ -267,6 +278,7 @@ def model_inputs(lm: LanguageModel) -> dict[str, str]:
     state that a signature could say: with an open gate, with other modules than when its heads were
     found, under autocast.
     """
+    from headscope.lm.generation.settings import text_settings
     from headscope.lm.identity import check_as_probed
 
     if getattr(lm, "loaded", True):
@@ -276,6 +288,7 @@ def model_inputs(lm: LanguageModel) -> dict[str, str]:
         "model configuration": _digest([_settled(lm.shell.config.to_dict()), lm.eos_token_ids]),
         "tokenizer": _digest(_tokenizer(lm.tokenizer)),
         "chat template": _digest(getattr(lm.tokenizer, "chat_template", None)),
+        **({"generation settings": _digest(text_settings(lm))} if lm.generation_config else {}),
     }
 
 
@@ -284,26 +297,39 @@ def template_inputs(lm: LanguageModel) -> dict[str, str]:
     through it.
 
     Its text is not all that decides: it may ask for a date or name special tokens, and is given a
-    system message. Raises `InputError` for one that cannot be used.
+    system message. Warns (`Caution`) of one that contradicts itself (see `AnswerPlace`); raises
+    `InputError` for one that cannot be used.
     """
     from headscope.lm.tokens import ChatWriter
 
-    return {"rendered prompts": _digest(ChatWriter(lm.tokenizer, lm.system).probes)}
+    writer = ChatWriter(lm.tokenizer, lm.system)
+    if words := writer.contradiction:
+        warnings.warn(Caution(words), stacklevel=2)
+    return {"rendered prompts": _digest(writer.probes)}
 
 
-def about_prompts(lm: LanguageModel) -> dict[str, str]:
+def about_prompts(lm: LanguageModel) -> dict[str, Any]:
     """What a result says about the chat template that its prompts went through.
 
     `system_turn`: the text before the user's first turn, where there is one; `prompt_date`: the
-    date that is given to every template that asks for one, where this one does.
+    date that is given to every template that asks for one, where this one does; `template_told`: a
+    variable that it is told; `answers_follow`: what prompts end in where that is not the end of
+    the template's generation prompt, and `cautions` in words (see `AnswerPlace`).
     """
     from headscope.lm.rendering import PROMPT_DATE
     from headscope.lm.tokens import ChatWriter
 
     writer = ChatWriter(lm.tokenizer, lm.system)
     turn, date = writer.system_turn, PROMPT_DATE.date().isoformat() if writer.dated else None
-    known = {"system_turn": turn, "prompt_date": date}
-    return {name: text for name, text in known.items() if text is not None}
+    place, words = writer.place, writer.contradiction
+    known = {
+        "system_turn": turn,
+        "prompt_date": date,
+        "template_told": place.told,
+        "answers_follow": place.ends if place.moved else None,
+        "cautions": [sentence_of(words)] if words else None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
 
 
 def through_template(settings: Any) -> bool:
@@ -402,15 +428,23 @@ def about_model(lm: LanguageModel) -> dict[str, Any]:
 
 def _as_loaded(lm: LanguageModel) -> dict[str, Any]:
     """`noise`: how far repeated passes lie apart, in standard deviations of the logits;
-    `characters`: of a GGUF file, where llama.cpp would read other ids from some texts."""
+    `characters`: of a GGUF file, where llama.cpp would read other ids from some texts;
+    `generation_settings`: those of the checkpoint that change greedy texts, and whether texts
+    followed them."""
+    from headscope.lm.generation.settings import text_settings
+
     backend = getattr(lm.tokenizer_or_none, "backend_tokenizer", None)
     composed = type(getattr(backend, "normalizer", None)).__name__ == "NFC"
     from_gguf = lm.folder is not None and lm.folder.is_file()
     apart = {"characters": "composed (NFC), unlike in llama.cpp"} if composed and from_gguf else {}
-    adapter = {} if lm.adapter is None else {"adapter": lm.adapter}
+    if lm.adapter is not None:
+        apart["adapter"] = lm.adapter
+    if found := text_settings(lm):
+        done = "followed" if lm.generation_config else "left out of texts"
+        listed = ", ".join(f"{name}={value!r:.40}" for name, value in found.items())
+        apart["generation_settings"] = f"{done}: {listed}"
     return {
         "revision": lm.revision,
-        **adapter,
         "dtype": dtype_name(lm),
         "quantised": lm.quantised,
         "dequantised": lm.dequantised,
@@ -442,6 +476,7 @@ def run_with_model(
     content hashes of what else is read; `known` adds to the provenance. `config` are the settings
     of a study whose units workers may compute, who are given them again.
     """
+    from headscope.lm.checkpoints import about_adapter
     from headscope.lm.identity import identity
     from headscope.runs import carry_out
     from headscope.studies.workers import divided
@@ -457,16 +492,21 @@ def run_with_model(
                 "models; delete that folder and leave the model alone until the command ends"
             )
         if isinstance(computed, ModelResult):
-            facts = computed.model or decode(ModelFacts, about_model(lm) | prompts)
+            facts = computed.model or decode(ModelFacts, about_model(lm) | about)
+            if said:
+                facts = dataclasses.replace(facts, cautions=said)
             computed = dataclasses.replace(computed, model=facts)
-            if isinstance(computed, ComparedResult):
-                cautions = (*facts.cautions, *computed.cautions)
-                computed = dataclasses.replace(computed, cautions=cautions)
+            if isinstance(computed, ComparedResult) and said:
+                computed = dataclasses.replace(computed, cautions=(*said, *computed.cautions))
         return computed
 
     signed = {"computed_in": dtype_name(lm), **settings}
     templated = template_inputs(lm) if chat or through_template(signed) else {}
-    prompts = about_prompts(lm) if templated else {}
+    about = about_prompts(lm) if templated else {}
+    said = tuple(about.get("cautions", ()))
+    if lm.adapter is not None:
+        said = (sentence_of(about_adapter(lm.name, lm.adapter)), *said)
+        about["cautions"] = said
     inputs = {**model_inputs(lm), **templated, **data}
     loaded = getattr(lm, "loaded", True)  # a model that this command loads is out of reach
     before = identity(lm.model, functions=False) if loaded else None
@@ -477,7 +517,7 @@ def run_with_model(
         inputs,
         with_model,
         began,
-        lambda: about_loaded(lm, **prompts, **known),
+        lambda: about_loaded(lm, **about, **known),
         kind=kind,
     )
 

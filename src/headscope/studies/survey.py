@@ -48,6 +48,7 @@ from headscope.studies.models import (
     ModelChoice,
     about_loaded,
     about_model,
+    about_prompts,
     dtype_name,
     kept_model,
     model_inputs,
@@ -162,6 +163,7 @@ def survey(
         read_examples(circuit_settings(config.plan(Path())), *KINDS)
     inputs = model_inputs(lm) | data_digests(config.data.places())
     inputs |= template_inputs(lm) if chat else {}
+    prompts = about_prompts(lm) if chat else {}
 
     def compute(run: Run) -> SurveyResult:
         counted, kept = partial(tokens_of, lm) if config.judge else nullcontext, Kept(run, "tokens")
@@ -186,7 +188,7 @@ def survey(
             run.path / COMPARISON,
         )
         return SurveyResult(
-            model=decode(ModelFacts, about_model(lm)),
+            model=decode(ModelFacts, about_model(lm) | prompts),
             quick=config.quick,
             runs=tuple(rows),
             comparison=compared_runs.comparison,

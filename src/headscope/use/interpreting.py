@@ -32,6 +32,7 @@ from headscope.lm.attention.weights import WeightRequest
 from headscope.lm.batching import Batch
 from headscope.lm.generation import Generation, newline_stop
 from headscope.lm.generation.pool import can_pool
+from headscope.lm.generation.settings import refuse_followed
 from headscope.lm.generation.texts import generation_of
 from headscope.lm.inputs import evaluating
 from headscope.lm.prompting import chat_writer
@@ -146,6 +147,7 @@ class Drafts:
         line: int | None = None,
         forget: bool = False,
     ) -> None:
+        refuse_followed(lm, "simultaneous translation")
         self.lm, self._pairs, self._template, self._most = lm, pairs, template, most
         self._line, self._forget = line, forget
         self._writer = chat_writer(lm, chat, template.text)

@@ -43,6 +43,7 @@ from headscope.lm.prefix import Prefix, can_share, record_prefix, replay_prefix
 from headscope.lm.selfcheck import Noise
 
 if TYPE_CHECKING:
+    from headscope.lm.generation.settings import Followed
     from headscope.lm.generation.texts import Observer
     from headscope.lm.model import LanguageModel
     from headscope.lm.replacement import Replacement
@@ -74,6 +75,7 @@ class Requests:
         replacement: what stands in the place of what gates remove (see `headscope.lm.replacement`).
         stop_at_newline: end at the first newline that follows some text.
         decode: how steps are made; what is not "plain" needs a model for which `can_pool` says so.
+        followed: what generation settings make of the logits of these prompts; None: nothing.
     """
 
     ids: Sequence[Sequence[int]]
@@ -83,6 +85,16 @@ class Requests:
     replacement: Replacement | None
     stop_at_newline: NewlineStop
     decode: Decode = "plain"
+    followed: Followed | None = None
+
+    def likeliest(
+        self, lm: LanguageModel, batch: Batch, rows: Sequence[int], new: Sequence[Sequence[int]]
+    ) -> torch.Tensor:
+        """The likeliest next token of these prompts, which have got the tokens ``new``, (B, 1)."""
+        logits: torch.Tensor = lm.forward(batch, logits=False).logits[:, -1].float()
+        if self.followed is not None:
+            logits = self.followed(rows, new, logits)
+        return logits.argmax(dim=-1, keepdim=True).to(lm.device)
 
     def applied(
         self, lm: LanguageModel, rows: Sequence[int], buffer: torch.Tensor | None = None
@@ -193,7 +205,9 @@ class _Pool:
         self._lengths: list[int] = []
         self._cache: Any = None
         self._buffers: _Buffers | None = None
+        #: New tokens of each row; those of the steps that are being made, (B, 1) each.
         self._written: dict[int, list[int]] = {}
+        self._made: list[torch.Tensor] = []
 
     def change(self, stay: Sequence[int], entering: Sequence[int]) -> None:
         """Drop all rows but those at the places ``stay``, and read prompts behind them."""
@@ -208,7 +222,7 @@ class _Pool:
         for bucket in self._prefix.buckets(entering):
             batch = self._prefix.batch(bucket)
             with requests.applied(self._lm, bucket), self._watching(bucket, batch, True):
-                tokens.append(_likeliest(self._lm, batch))
+                tokens.append(requests.likeliest(self._lm, batch, bucket, [[]] * len(bucket)))
             own = [len(requests.ids[row]) for row in bucket]
             parts.append(_Part(batch.cache, [*range(len(bucket))], slice(-max(own), None)))
             rows += bucket
@@ -226,7 +240,7 @@ class _Pool:
         """Continue the rows until this share of them has ended."""
         if self._enough(leave):
             return
-        made = []
+        self._made = made = list[torch.Tensor]()
         width = max(self._lengths)
         left = (self._requests.limits[row] - len(self._written[row]) for row in self.rows)
         longest = width + max(left)
@@ -258,7 +272,17 @@ class _Pool:
 
         watching = self._watching(self.rows, batch(), False)
         with self._requests.applied(self._lm, self.rows), watching:
-            yield lambda: _likeliest(self._lm, batch(next(steps)))
+            yield lambda: self._requests.likeliest(
+                self._lm, batch(next(steps)), self.rows, self._so_far()
+            )
+
+    def _so_far(self) -> list[list[int]]:
+        """The new tokens of each row, where somebody asks for them."""
+        if self._requests.followed is None:
+            return []
+        before = [self._written[row] for row in self.rows]
+        made = torch.cat([self._tokens[:, :0], *self._made], dim=1).tolist()
+        return [[*first, *then] for first, then in zip(before, made, strict=True)]
 
     @contextlib.contextmanager
     def _still(self, width: int, longest: int) -> Iterator[Callable[[], torch.Tensor]]:
@@ -291,12 +315,6 @@ class _Pool:
         self, rows: list[int], batch: Batch, fresh: bool
     ) -> contextlib.AbstractContextManager[Any]:
         return self._observe(rows, batch, fresh) if self._observe else contextlib.nullcontext()
-
-
-def _likeliest(lm: LanguageModel, batch: Batch) -> torch.Tensor:
-    """The likeliest next token of every row, (B, 1)."""
-    logits: torch.Tensor = lm.forward(batch, logits=False).logits[:, -1]
-    return logits.float().argmax(dim=-1, keepdim=True).to(lm.device)
 
 
 def _cuda_graph(step: Callable[[], None]) -> Callable[[], None]:
@@ -403,7 +421,7 @@ class _Buffers:
     def _step(self) -> None:
         self._mask.index_fill_(1, self._column, 1)
         batch = Batch(self._tokens, self._mask, self._places, self._cache)
-        self._tokens.copy_(_likeliest(self._lm, batch))
+        self._tokens.copy_(self._requests.likeliest(self._lm, batch, (), ()))
         self._places.add_(1)
         self._column.add_(1)
 

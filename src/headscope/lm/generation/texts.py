@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, get_args
 import numpy as np
 import numpy.typing as npt
 import torch
+from transformers import LogitsProcessorList
 
 from headscope.errors import Caution, InputError
 from headscope.heads import Gate
 from headscope.lm.batching import Batch, in_halves
 from headscope.lm.gates import gate_tensor
 from headscope.lm.generation.pool import Decode, Requests, can_pool, write_pooled
+from headscope.lm.generation.settings import Followed, text_settings
 from headscope.lm.generation.stopping import NewlineStop, RowStop, Stop
 from headscope.lm.inputs import generated
 from headscope.lm.positions import answers_at
@@ -100,9 +102,10 @@ def generate(
     Rows that end leave the batch and waiting ones enter (`headscope.lm.generation.pool`); a model
     whose cache does not allow that gets batches of similar length, and a `Caution` says so. Texts
     are those of every prompt alone, but for rounding. Of the model's generation settings only the
-    end-of-text ids take part. Gates by the contexts this is called in multiply; what is to be
-    observed goes through ``observe``. Raises `InputError` if a prompt holds no token or fills the
-    context, or limits or gates do not fit.
+    end-of-text ids take part, unless it follows them (`headscope.lm.generation.settings`). Gates
+    by the contexts this is called in multiply; what is to be observed goes through ``observe``.
+    Raises `InputError` if a prompt holds no token or fills the context, or limits or gates do not
+    fit.
 
     Args:
         limits: new tokens for each prompt, instead of ``config.max_new_tokens``.
@@ -125,6 +128,8 @@ def generate(
         replacement,
         config.stop_at_newline,
     )
+    if lm.generation_config and text_settings(lm):
+        requests = dataclasses.replace(requests, followed=Followed(lm, ids, requests.limits))
     results: dict[int, Generation] = {}
 
     def finish(row: int, new: Sequence[int]) -> None:
@@ -135,7 +140,10 @@ def generate(
     pooled = can_pool(lm)
     # Who observes is given batches that grow.
     if config.decode != "plain" and pooled and observe is None:
-        if can_pool(lm, config.decode):
+        if requests.followed is not None:
+            why = f"{lm.name} decodes with shapes that grow: it follows its settings row by row"
+            warnings.warn(Caution(why), stacklevel=2)
+        elif can_pool(lm, config.decode):
             requests = dataclasses.replace(requests, decode=config.decode)
         else:
             why = f"{lm.name} decodes with shapes that grow: it does not write alike in fixed ones"
@@ -195,6 +203,8 @@ def _write_some(
         limits=[requests.limits[row] for row in rows],
         gate_of=requests.gate_of[rows],
     )
+    if chosen.followed is not None:
+        chosen = dataclasses.replace(chosen, followed=Followed(lm, chosen.ids, chosen.limits))
     write(
         lm,
         chosen,
@@ -217,9 +227,15 @@ def _write_plainly(
         batch = lm.collate([requests.ids[row] for row in rows])
         watching = observe(rows, batch, True) if observe else contextlib.nullcontext()
         with requests.applied(lm, rows), watching:
-            return generate_batch(
-                lm, batch, [requests.limits[row] for row in rows], requests.stop_at_newline
-            )
+            limits = [requests.limits[row] for row in rows]
+            width = int(batch.input_ids.shape[1])
+
+            def follow(ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
+                assert requests.followed is not None
+                return requests.followed(rows, ids[:, width:].tolist(), logits)
+
+            processors = [] if requests.followed is None else [follow]
+            return generate_batch(lm, batch, limits, requests.stop_at_newline, processors)
 
     sizes = [requests.size(row) for row in range(len(requests.ids))]
     # Every new token is a pass.
@@ -257,11 +273,16 @@ def _limits(
 
 
 def generate_batch(
-    lm: LanguageModel, batch: Batch, limits: Sequence[int], stop_at_newline: NewlineStop = True
+    lm: LanguageModel,
+    batch: Batch,
+    limits: Sequence[int],
+    stop_at_newline: NewlineStop = True,
+    processors: Sequence[Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = (),
 ) -> list[list[int]]:
     """The new tokens of each row of one padded batch, by the ``generate`` of transformers.
 
-    ``limits`` are the new tokens of each row. The first forward pass reads the prompts, each
+    ``limits`` are the new tokens of each row; ``processors`` make logits (B, V) of all tokens (B,
+    T) and of such logits. The first forward pass reads the prompts, each
     further one a single token of every row, also of rows that have ended (what they get is dropped
     by `generation_of`) until all have.
     """
@@ -272,6 +293,7 @@ def generate_batch(
             lm,
             batch,
             [stop],
+            {"logits_processor": LogitsProcessorList(processors)},
             do_sample=False,
             max_new_tokens=max(limits),
             eos_token_id=list(lm.eos_token_ids) or None,

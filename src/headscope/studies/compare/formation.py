@@ -62,6 +62,7 @@ from headscope.studies.find.translation import describe_all, write_found_on
 from headscope.studies.models import (
     POCKET,
     ModelChoice,
+    about_prompts,
     dtype_name,
     model_inputs,
     model_provenance,
@@ -123,6 +124,7 @@ class Opened:
     geometry: Geometry
     inputs: Mapping[str, str]
     dtype: str
+    cautions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,6 +244,8 @@ def formation(
                 )
                 for pair, pairs in found_on.items()
             },
+            cautions=tuple(dict.fromkeys(said for each in opened for said in each.cautions))
+            or None,
         )
 
     return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=FormationResult)
@@ -319,7 +323,8 @@ def _open_all(
             chat = resolved_chat(lm, config.score).chat
             inputs = model_inputs(lm) | {"chat": str(chat)}
             inputs |= template_inputs(lm) if chat else {}
-            opened.append(Opened(checkpoint, lm.geometry, inputs, dtype_name(lm)))
+            said = tuple(about_prompts(lm).get("cautions", ())) if chat else ()
+            opened.append(Opened(checkpoint, lm.geometry, inputs, dtype_name(lm), said))
             del lm
             gc.collect()
         if progress:

@@ -27,7 +27,7 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import count, enumeration, number
 from headscope.studies.find.head_scores import Scored, scores_run
-from headscope.studies.models import POCKET, PROMPTED, ModelChoice, resolved_chat
+from headscope.studies.models import POCKET, TEMPLATED, ModelChoice, resolved_chat
 from headscope.studies.shows import (
     by_luck,
     by_rank,
@@ -92,7 +92,7 @@ class FindPatching(Settings):
     model's own words are used.
     """
 
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, TEMPLATED] = field(default_factory=ModelChoice)
     words: WordsChoice = field(default_factory=WordsChoice)
     measure: Patching = field(default_factory=Patching)
 

@@ -192,15 +192,16 @@ def rendered(
 def _templated(lm: LanguageModel, messages: Sequence[Message]) -> str:
     from headscope.lm.tokens import ChatWriter, render_conversation
 
-    begun = messages[-1]["role"] == "assistant"
-    return render_conversation(
+    begun, writer = messages[-1]["role"] == "assistant", ChatWriter(lm.tokenizer, lm.system)
+    text = render_conversation(
         lm.tokenizer,
-        ChatWriter(lm.tokenizer, lm.system).with_system(messages),
+        writer.with_system(messages),
         "this conversation",
         "correct the messages or the template",
         add_generation_prompt=not begun,
         continue_final_message=begun,
     )
+    return text if begun else writer.placed(text)
 
 
 def written(

@@ -43,7 +43,7 @@ from headscope.settings import UNSIGNED, Nested, Option, build
 from headscope.shown.blocks import HeadSets, Lines, Section, Series, Shown, method_section
 from headscope.shown.words import count, fixed, sentence_of
 from headscope.studies.baseline import check_translations
-from headscope.studies.models import run_with_model
+from headscope.studies.models import TEMPLATED, ModelChoice, run_with_model, template_inputs
 from headscope.studies.pairs import pair_inputs, read_direction
 from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
@@ -74,6 +74,8 @@ class UseSimultaneous(VerifyRemoval):
     first --frontier.
     """
 
+    # Drafts do not follow generation settings.
+    model: Annotated[ModelChoice, TEMPLATED] = field(default_factory=ModelChoice)
     removal: Annotated[
         Removal,
         Nested(
@@ -411,6 +413,7 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     """With --stream what stdin brings, translated as it comes; no run is made."""
     if not given["stream"]:
         return None
+    from headscope.lm.prompting import uses_chat
     from headscope.use.interpreting import interpret
 
     if given.get("out") is not None:
@@ -423,6 +426,8 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     pairs = read_direction(config.pairs, config.model.model, removal.seed)
     lm = config.model.load()
     heads = head_sets(config.heads, config.k, lm, config.rank)[-1]
+    if uses_chat(lm, removal.chat, removal.template.text):
+        template_inputs(lm)  # warns of a template that contradicts itself
     told: dict[str, Any] = {"model": lm.name, "heads": list(map(str, heads))}
     words, made = 0, list[str]()
 

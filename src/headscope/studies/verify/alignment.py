@@ -26,7 +26,7 @@ from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import Forest, Gap, HeadSets, Section, Shown, method_section
 from headscope.shown.words import count, sentence_of
 from headscope.studies.leakage import check_leakage
-from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.models import TEMPLATED, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
@@ -52,7 +52,7 @@ class VerifyAlignment(Controlled):
     beside random ones; without --align-heads they are found by eflomal's links of the same pairs.
     """
 
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+    model: Annotated[ModelChoice, TEMPLATED] = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
     score: Annotated[
         TranslationScore,
