@@ -415,14 +415,16 @@ def run_with_model(
     kind: type[AnyResult],
     config: Divided | None = None,
     chat: bool = False,
+    cautions: tuple[str, ...] = (),
     **known: Any,
 ) -> AnyResult:
     """`carry_out` of a command with a model, which counts in its signature.
 
     So does what its chat template makes of prompts, where settings say so or `chat` does.
 
-    A result that has a place for its model tells of it. `data` maps names to
-    content hashes of what else is read; `known` adds to the provenance. `config` are the settings
+    A result that has a place for its model tells of it. `data` maps names to content hashes of what
+    else is read, `cautions` say what seems wrong with it; `known` adds to the provenance. `config`
+    are the settings
     of a study whose units workers may compute, who are given them again.
     """
     from headscope.runs import carry_out
@@ -451,6 +453,7 @@ def run_with_model(
         began,
         lambda: about_loaded(lm, **prompts, **known),
         kind=kind,
+        cautions=cautions,
     )
 
 

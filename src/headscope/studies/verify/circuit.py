@@ -44,7 +44,7 @@ from headscope.shown.words import count, fixed, sentence_of, tasks_of
 from headscope.studies.baseline import Works, check_tasks, check_translations
 from headscope.studies.leakage import check_leakage, check_task_leakage
 from headscope.studies.models import resolved_chat, run_with_model
-from headscope.studies.pairs import pair_inputs
+from headscope.studies.pairs import pair_cautions, pair_inputs
 from headscope.studies.shows import (
     ablation_facts,
     few_caution,
@@ -388,7 +388,7 @@ def verify_circuit(
 
     return run_with_model(
         lm, COMMAND, out, settings, examples.digests, compute, began, seed=seed,
-        kind=CircuitResult, config=config,
+        kind=CircuitResult, config=config, cautions=pair_cautions(examples.directions),
     )  # fmt: skip
 
 
