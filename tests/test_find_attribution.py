@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import find_helpers
 import lm_helpers as helpers
@@ -20,6 +23,7 @@ from headscope.errors import InputError
 from headscope.find.counterfactuals import Attribution, Contrast, attribution, contrasts, corrupted
 from headscope.heads import read_scores
 from headscope.lm import LanguageModel
+from headscope.studies.tasks import TaskChoice, TaskSides, counterfactuals, read_tasks
 
 WORDS = [("sun", "apt"), ("cat", "dul"), ("way", "gos"), ("tea", "jun"), ("long one", "kor")]
 TASK = Task(
@@ -251,6 +255,66 @@ def test_the_same_shots_stand_before_both_inputs() -> None:
         shots = each.input.split("\n\n")[:-1]
         assert not any(shot.startswith(f"{own.corrupted}:") for shot in shots if own.corrupted)
     assert len(attribution(lm, TASK, Attribution(0), pool, 2).statistics["corruption"]) == 5
+
+
+@given(st.permutations(TASK.examples), st.integers(0, 3))
+def test_counterfactuals_and_shots_follow_from_the_texts(order: list[Example], seed: int) -> None:
+    """Of rows in another order, and of some of them where the others are still there."""
+    lm = helpers.wrapped("llama", 1)
+    for shots in (0, 2):
+        made = {e.id: e for e in corrupted(lm, TASK, TASK.examples, shots, seed)[0].examples}
+        moved = replace(TASK, examples=tuple(order))
+        assert {e.id: e for e in corrupted(lm, moved, order, shots, seed)[0].examples} == made
+        some = replace(TASK, examples=tuple(order[:2]))
+        few = corrupted(lm, some, TASK.examples, shots, seed, TASK.examples)[0].examples
+        assert {e.id: e for e in few}.items() <= made.items()
+
+
+def test_counterfactuals_are_drawn_evenly() -> None:
+    """Every other example of the same length is drawn equally often, over seeds."""
+    lm = helpers.wrapped("llama", 1)
+    counts: dict[str, int] = {}
+    for seed in range(400):
+        other = corrupted(lm, TASK, seed=seed)[0].examples[0].corrupted
+        counts[other] = counts.get(other, 0) + 1
+    assert counts.keys() == {"cat", "way", "tea"}
+    assert min(counts.values()) > 133 - 4 * 9.4  # four standard deviations
+
+
+def test_scores_of_rows_in_another_order_are_those_rows() -> None:
+    lm = helpers.wrapped("llama", 5)
+    backwards = replace(TASK, examples=TASK.examples[::-1])
+    first, other = (
+        attribution(lm, task, Attribution(2, "loss")).statistics["products"]
+        for task in (TASK, backwards)
+    )
+    np.testing.assert_allclose(first, other[::-1], atol=1e-6)
+
+
+@pytest.mark.parametrize("held_out", [100, 6])
+def test_a_limit_keeps_counterfactuals(tmp_path: Path, held_out: int) -> None:
+    """Nothing that is held out is one of an example that heads are found on."""
+    lm = helpers.wrapped("llama", 1)
+    words = [(f"{a}{b}{c}", f"of {c}{b}") for a in "abc" for b in "def" for c in "ghi"]
+    rows(tmp_path / "words.tsv", ("input", "output"), *words)
+
+    def drawn(limit: int | None, tested: bool = False) -> tuple[dict[str, str], TaskSides]:
+        choice = TaskChoice((str(tmp_path / "words.tsv"),), held_out=held_out, limit=limit)
+        tasks = read_tasks(choice, "other")
+        (sides,) = tasks.values()
+        (others,) = counterfactuals(choice, tasks, "other", 0, tested).values()
+        task = sides.test if tested else sides.train or sides.test
+        made, _ = corrupted(lm, task, others=others)
+        return {each.input: each.corrupted for each in made.examples}, sides
+
+    every, few = drawn(None)[0], drawn(5)[0]
+    assert all(every.values()) and len(few) == 5
+    assert {own: few[own] for own in few if own in every}.items() <= every.items()
+    tested, fewer = drawn(None, True)[0], drawn(5, True)[0]
+    assert {own: fewer[own] for own in fewer if own in tested}.items() <= tested.items()
+    found, sides = drawn(20)
+    if sides.train is not None:
+        assert not {*found.values()} & {each.input for each in sides.test.examples}
 
 
 def test_ioi_sentences_name_one_of_two_people_again() -> None:

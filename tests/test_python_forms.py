@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import warnings
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -448,6 +449,132 @@ def test_functions_are_told_apart_by_what_they_do() -> None:
         exec(code.format(number), space)
     first, same, other = (digest_of(space["f"]) for space in spaces)
     assert first == same != other
+
+
+#: Where a function or class may hold a number: code that makes `new`.
+PLACES_OF_A_NUMBER = [
+    "def new(x): return x + {}",
+    "def new(x, y={}): return x + y",
+    "def new(x, *, y={}): return x + y",
+    "def around(y): return lambda x: x + y\nnew = around({})",
+    "y = {}\ndef new(x): return [x + y for _ in x]",
+    "def new(x): return new.y\nnew.y = {}",
+    "class new:\n    y = [{}]",
+    "class new:\n    y = dict(a=dict(b={}))",
+    "class new:\n    class inner:\n        y = {}",
+    "class base:\n    def of(self): return {}\nclass new(base): pass",
+    "class meta(type):\n    def of(cls): return {}\nclass new(metaclass=meta): pass",
+    "class new:\n    __slots__ = ('y',)\n    def __init__(self): self.y = {}\nnew = new()",
+    "class new(int):\n    def __repr__(self): return '1'\nnew = new({})",
+    "class new(str):\n    def of(self): return {}\nnew = new('a')",
+    "class new(list): pass\nnew = new([{}])",
+    "class new(enum.Enum):\n    y = {}",
+    "@dataclasses.dataclass\nclass new:\n"
+    "    y: list = dataclasses.field(default_factory=lambda: [{}])",
+    "class new(typing.NamedTuple):\n    y: int = {}",
+    "class new(abc.ABC):\n    @property\n    @abc.abstractmethod\n    def y(self): return {}",
+    "new = types.SimpleNamespace(y=numpy.array({}))",
+    "new = torch.tensor({})",
+    "new = types.ModuleType('of_mine')\nnew.y = {}",
+]
+#: What may stand around `old`, which another number makes another.
+AROUND = [
+    "new = functools.lru_cache(old if callable(old) else lambda: old)",
+    "class new:\n    y = functools.cached_property(old)",
+    "class new:\n    y = functools.partialmethod(lambda *a: old, 1)",
+    "class new:\n    y = functools.singledispatchmethod(lambda *a: old)",
+    "new = functools.singledispatch(lambda x: 1)\nnew.register(int, lambda x: old(x))",
+    "new = functools.singledispatch(functools.partial(lambda *a: old))",
+    "new = functools.partial(print, old)",
+    "def of(call):\n    @functools.wraps(call)\n    def named(*a): return call(*a)\n"
+    "    return named\nnew = of(functools.partial(lambda *a: old))",
+    "new = contextlib.contextmanager(old)",
+    "@functools.wraps(numpy.mean)\ndef new(x): return old(x)",
+    "class new:\n    y = staticmethod(old)\n    z = classmethod(lambda cls: 1)",
+    "class new:\n    y = property(None, old)",
+    "class new:\n    y = [dict(a=(old,))]",
+    "class new:\n    def __init__(self, y): self.y = y\nnew = new(old).__eq__",
+    "new = numpy.vectorize(lambda *a: old)",
+    "new = collections.defaultdict(lambda: old)",
+    "new = collections.OrderedDict(a=old)",
+    "new = types.MappingProxyType(dict(a=old))",
+    "new = (old, {{1, 'a'}}, frozenset([2, 'b']))",
+    "new = map(old, [1])",
+    "new = operator.methodcaller('of', old)",
+    "new = dataclasses.field(metadata=dict(a=old))",
+    "def new(x):\n    def inner(y): return old(y)\n    return inner",
+    "def new(x): return lambda: lambda: old",
+    "new = types.ModuleType('of_mine')\nnew.part = types.ModuleType('of_mine.part')\n"
+    "new.part.call = old",
+]
+
+
+def _defined(place: str, around: list[str], number: int) -> Any:
+    """What such code defines, run as a program of its own."""
+    space: dict[str, Any] = {"__name__": "__main__"}
+    exec(
+        "import abc, collections, contextlib, dataclasses, enum, functools, operator, types, typing"
+        "\nimport numpy, torch",
+        space,
+    )
+    made = place.format(number)
+    for more in around:
+        made += f"\nold = new\n{more.format()}"
+    for depth, part in enumerate(made.split("\nold = new\n")):
+        names = {"new": f"v{depth}", "old": f"v{depth - 1}"}
+        code = re.sub(r"\b(new|old)\b", lambda name, names=names: names[name[0]], part)
+        exec(code, space)
+    return space[f"v{depth}"]
+
+
+@given(
+    st.sampled_from(PLACES_OF_A_NUMBER),
+    st.lists(st.sampled_from(AROUND), max_size=3),
+)
+def test_an_edited_function_is_another_wherever_it_was_edited(
+    place: str, around: list[str]
+) -> None:
+    """In any member, behind any wrapper; what was defined again without an edit is the same."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Caution)
+        first, same, other = (digest_of(_defined(place, around, n)) for n in (1, 1, 2))
+    assert first == same != other
+
+
+def test_functions_differ_by_how_they_are_called_and_by_what_they_catch() -> None:
+    """Which the instructions themselves do not say."""
+    codes = [
+        "def f(a): return a",
+        "def f(*a): return a",
+        "def f(*, a): return a",
+        "def f(b): return b",
+        "def f(a):\n    try:\n        a()\n        a()\n    except ValueError: pass",
+        "def f(a):\n    try:\n        a()\n    except ValueError: pass\n    else: a()",
+    ]
+    spaces: list[dict[str, Any]] = [{"__name__": "__main__"} for _ in codes]
+    for code, space in zip(codes, spaces, strict=True):
+        exec(code, space)
+    assert len({digest_of(space["f"]) for space in spaces}) == len(codes)
+
+
+def test_a_module_changed_in_memory_makes_another_function(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that only the function itself imports; its file says nothing of it."""
+    (tmp_path / "numbers_of_mine.py").write_text("size = 1\ndef unused(): return size")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def function(text: str) -> Any:
+        import numbers_of_mine  # type: ignore[import-not-found]
+
+        return numbers_of_mine.size
+
+    first = digest_of(function)
+    assert first == digest_of(function)
+    monkeypatch.setattr(sys.modules["numbers_of_mine"], "size", 2)
+    assert first != digest_of(function)
+    monkeypatch.setattr(sys.modules["numbers_of_mine"], "size", 1)
+    assert first == digest_of(function)
 
 
 def test_what_cannot_be_read_makes_runs_of_their_own(pocket: Any) -> None:

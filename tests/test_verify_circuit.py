@@ -31,7 +31,7 @@ from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.registry import study_of
 from headscope.studies.study import shown_of
-from headscope.studies.tasks import TaskChoice, read_tasks
+from headscope.studies.tasks import TaskChoice, counterfactuals, read_tasks
 from headscope.studies.verify.circuit import VerifyCircuit, dropped, verify_circuit
 from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.faithfulness import (
@@ -227,8 +227,10 @@ def test_tasks_equal_a_naive_loop(tmp_path: Path) -> None:
         )  # fmt: skip
         made[measure] = verify_circuit(config, tmp_path / measure)
     lm = config.model.load()
-    task = read_tasks(tasks, "pocket")["plural-de"].test
-    asked, instructed = corrupted(lm, task)
+    read = read_tasks(tasks, "pocket")
+    task = read["plural-de"].test
+    others = counterfactuals(tasks, read, "pocket", 0, tested=True)["plural-de"]
+    asked, instructed = corrupted(lm, task, others=others)
     parting = contrasts(lm, asked, "difference", instructed)[0]
     texts = [prompt(task, each, instructed) for each in task.examples]
     answered = encode_answers(lm, texts, [each.output for each in task.examples], False)

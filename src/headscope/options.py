@@ -45,6 +45,16 @@ TargetColumn = Annotated[str, Option("Likewise.", metavar="COLUMN")]
 LinksColumn = Annotated[
     str | None, Option("Likewise; without it links, if there.", metavar="COLUMN")
 ]
+LinksFrom = Annotated[
+    int | None,
+    Option(
+        "What links call the first word: 0 (the default), or 1 as in GIZA's files.",
+        min=0,
+        max=1,
+        metavar="0|1",
+    ),
+]
+LinksSwapped = Annotated[bool | None, Option("Links name the target word first.")]
 Split = Annotated[
     str | None,
     Option(

@@ -1,28 +1,45 @@
 """Functions of the user's own, and what identifies them in a run's signature.
 
 A run is found again by what it computes, so a function counts with its code: its instructions and
-constants, its defaults, the values it closes over, and the functions and modules that it names,
-those of the user's own in the same way, those of installed packages by their version. What a
-function reads while it runs, such as a file or the time, is not seen: it must depend on its
-arguments alone. A value that cannot be read so makes every call a run of its own.
+constants, its defaults, the values it closes over, and the functions and modules that it names or
+imports, those of the user's own in the same way, as they are in memory, those of installed packages
+by their version. A class counts with all of its members, an object with what `pickle` would write
+of it, and what stands behind a wrapper (`lru_cache`, `partial`, `cached_property`, …) with the
+wrapper. What a function reads while it runs, such as a file or the time, is not seen: it must
+depend on its arguments alone. A value that cannot be read so makes every call a run of its own.
 """
 
 from __future__ import annotations
 
 import builtins
+import copyreg
 import hashlib
-import pickle
 import sys
 import sysconfig
 import uuid
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from abc import ABC
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from dis import get_instructions
+from functools import cached_property, lru_cache, partial, singledispatch
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
-from typing import Any, Literal
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    ModuleType,
+)
+from typing import Any, Literal, cast
+from weakref import WeakKeyDictionary
 
 from headscope.errors import Caution, InputError
 from headscope.estimates import UNWRITTEN
@@ -30,14 +47,40 @@ from headscope.settings import UNSIGNED
 
 _INSTALLED = [Path(sysconfig.get_path(name)) for name in ("stdlib", "purelib", "platlib")]
 _PLAIN = (type(None), bool, int, float, complex, str, bytes)
-#: What `pickle` raises for what it cannot write; bytes are made for a digest and never read.
-_NO_PICKLE = (
-    pickle.PicklingError,  # such as a class that is not found under its name
-    TypeError,  # an open file, a lock
-    AttributeError,  # a class inside a function
-    NotImplementedError,  # what says itself that it has no state, such as some tensors
-    RecursionError,  # what is nested too deeply
+#: Values of which equal ones are the same, whether they are one object or two.
+_VALUES = (tuple, frozenset, CodeType)
+#: What code does and how it is called; not where it stands.
+_CODE = (
+    "co_code",
+    "co_consts",
+    "co_names",
+    "co_varnames",
+    "co_freevars",
+    "co_cellvars",
+    "co_argcount",
+    "co_posonlyargcount",
+    "co_kwonlyargcount",
+    "co_flags",
+    "co_exceptiontable",
 )
+#: Members that every class has, or that say where it stands.
+_NO_MEMBERS = {
+    "__dict__",
+    "__weakref__",
+    "__module__",
+    "__qualname__",
+    "__firstlineno__",
+    "__static_attributes__",
+}
+#: What is set of a class unless it is part of the interpreter or of a compiled package.
+_MADE_BY_CODE = 1 << 9
+#: The code of the functions that `singledispatch` makes, and what they close over that comes and
+#: goes with the types that were asked for.
+_DISPATCHING = {each for each in singledispatch.__code__.co_consts if isinstance(each, CodeType)}
+_DISPATCHED = {"cache_token", "dispatch_cache"}
+#: The type of functions that `lru_cache` makes, and that of what all abstract classes hold.
+_CACHED = type(lru_cache(abs))
+_ABSTRACT = type(vars(ABC)["_abc_impl"])
 
 
 @dataclass(frozen=True)
@@ -86,72 +129,154 @@ class OwnMeasure:
 
 def digest_of(value: Any) -> str:
     """SHA-256 (hexadecimal) of a function or a value, by what it does and holds."""
-    total = hashlib.sha256()
-    for part in _parts(value, {}):
-        total.update(f"{len(part)}:".encode() + part)
+    total, seen = hashlib.sha256(), dict[int, tuple[int, Any]]()
+    waiting: list[Iterator[Any]] = [iter([value])]
+    while waiting:  # no recursion, since values may lie deep in one another
+        for each in waiting[-1]:
+            name, inside = _read(each, seen)
+            total.update(f"{len(name)}:".encode() + name)
+            if inside is not None:
+                waiting.append(iter(inside))
+                break
+        else:
+            waiting.pop()
+            total.update(b"3:end")
     return total.hexdigest()
 
 
-def _parts(value: Any, seen: dict[int, Any]) -> Iterator[bytes]:
-    """What identifies a value; `seen` are those that came before, by their ids."""
-    if isinstance(value, _PLAIN):
-        yield f"{type(value).__name__} {value!r}".encode("utf-8", "backslashreplace")
-        return
-    if id(value) in seen:
-        yield f"again {[*seen].index(id(value))}".encode()
-        return
-    seen[id(value)] = value
+def _read(value: Any, seen: dict[int, tuple[int, Any]]) -> tuple[bytes, Iterable[Any] | None]:
+    """What identifies a value: bytes, and further values; `seen` are numbers of those before."""
     kind = type(value)
-    yield f"{kind.__module__}.{kind.__qualname__}".encode()
-    inside: Iterable[Any]
+    if kind in _PLAIN:
+        text = hex(value) if kind is int else repr(value)
+        return f"{kind.__name__} {text}".encode("utf-8", "backslashreplace"), None
+    if kind not in _VALUES:  # whether equal ones are one object is up to the compiler
+        if id(value) in seen:
+            return f"again {seen[id(value)][0]}".encode(), None
+        seen[id(value)] = len(seen), value
+    return f"{kind.__module__}.{kind.__qualname__}".encode(), _inside(value)
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    """The values that make up one that is not plain."""
+    kind = type(value)
     if isinstance(value, FunctionType):
-        if (name := _installed(value.__module__)) is not None:
-            yield f"{name} {value.__qualname__}".encode()
-            return
-        inside = [value.__code__, value.__defaults__, value.__kwdefaults__, *_named(value)]
-        inside = [*inside, *(_content(cell) for cell in value.__closure__ or ())]
-    elif isinstance(value, CodeType):
-        inside = [value.co_code, value.co_names, value.co_consts]
-    elif isinstance(value, MethodType):
-        inside = [value.__func__, value.__self__]
-    elif isinstance(value, BuiltinFunctionType):
-        owner = value.__self__
-        inside = [value.__qualname__, None if isinstance(owner, ModuleType) else owner]
-    elif isinstance(value, partial):
-        inside = [value.func, value.args, value.keywords]
-    elif isinstance(value, ModuleType):
-        inside = [value.__name__, *_of_module(value)]
-    elif isinstance(value, type):
-        inside = [value.__module__, value.__qualname__, _installed(value.__module__)]
-        if inside[-1] is None:
-            members = [vars(value)[name] for name in sorted(vars(value))]
-            methods = [getattr(each, "__func__", getattr(each, "fget", each)) for each in members]
-            own = [each for each in methods if isinstance(each, (FunctionType, *_PLAIN))]
-            inside = [*inside, *value.__bases__, *own]
-    elif kind in (list, tuple):
-        inside = value
-    elif kind in (set, frozenset):
-        inside = sorted(map(digest_of, value))
-    elif kind is dict:
-        inside = [part for entry in value.items() for part in entry]
-    else:
-        inside = [kind, _pickled(value)]
-    for each in inside:
-        yield from _parts(each, seen)
-    yield b"end"
+        return _of_function(value)
+    if isinstance(value, CodeType):
+        return [getattr(value, name) for name in _CODE]
+    if isinstance(value, MethodType) and value.__func__ is WeakKeyDictionary.clear:
+        return [kind]  # of the cache of `singledispatch`
+    if isinstance(value, MethodType):
+        return [value.__func__, value.__self__]
+    if isinstance(value, BuiltinFunctionType):
+        return [value.__qualname__, value.__self__]
+    if isinstance(value, partial):
+        return [value.func, value.args, value.keywords, vars(value)]
+    if isinstance(value, _CACHED):
+        return [value.__wrapped__, value.cache_parameters(), vars(value)]
+    if isinstance(value, cached_property):  # which holds a lock, too
+        return [kind, value.func, value.attrname]
+    if isinstance(value, property):
+        return [kind, value.fget, value.fset, value.fdel]
+    if isinstance(value, _ABSTRACT):  # which classes count as one, asked so far
+        return []
+    if isinstance(value, GetSetDescriptorType | MemberDescriptorType):
+        return [value.__name__]
+    if isinstance(value, staticmethod | classmethod):
+        return [kind, value.__func__, vars(value)]
+    if isinstance(value, ModuleType):
+        return [value.__name__, *_of_module(value)]
+    if isinstance(value, type):
+        return _of_class(value)
+    if kind in (list, tuple):
+        return cast(Iterable[Any], value)
+    if kind in (set, frozenset):
+        return sorted(map(digest_of, value))
+    if kind in (dict, MappingProxyType):
+        return [part for entry in value.items() for part in entry]
+    return _reduced(value)
+
+
+def _of_function(function: FunctionType) -> list[Any]:
+    """A function's code, what it holds and names; of an installed one its place instead of these.
+
+    A decorator may give its function the name of another one, so the name alone says nothing.
+    """
+    held = [function.__defaults__, function.__kwdefaults__, vars(function)]
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+    if function.__code__ in _DISPATCHING:
+        cells = {name: cell for name, cell in cells.items() if name not in _DISPATCHED}
+    around = [_content(cell) for cell in cells.values()]
+    place = _place(function, function.__qualname__)
+    if place is not None and _installed(function.__globals__.get("__name__")) is not None:
+        return [place, *around]
+    return [function.__code__, *held, *_named(function), *around]
+
+
+def _of_class(own: type) -> list[Any]:
+    """A class's bases and all of its members; of an installed one its place."""
+    place = _place(own, own.__qualname__)
+    if place is not None or not own.__flags__ & _MADE_BY_CODE:
+        return [place, _installed(own.__module__), own.__module__, own.__qualname__]
+    members = {name: each for name, each in vars(own).items() if name not in _NO_MEMBERS}
+    parts = [part for name in sorted(members) for part in (name, members[name])]
+    return [own.__module__, own.__qualname__, type(own), *own.__bases__, *parts]
+
+
+def _place(value: Any, name: str) -> str | None:
+    """Package, version and name of what an installed package has under its own name."""
+    module = getattr(value, "__module__", None)
+    installed = _installed(module)
+    if installed is None:
+        return None
+    found: Any = sys.modules.get(str(module))
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return f"{installed} {module} {name}" if found is value else None
 
 
 def _named(function: FunctionType) -> Iterator[Any]:
-    """The globals that a function names, those in functions inside it too."""
-    names, codes = set[str](), [function.__code__]
+    """The globals that a function names, those in functions inside it too, the modules that it
+    imports, and what it names of modules of the user's own, as they are in memory."""
+    names, codes, space = set[str](), [function.__code__], function.__globals__
+    modules = dict[str, Any]()
     while codes:
         code = codes.pop()
         names.update(code.co_names)
+        modules |= _imported(code, space)
         codes += [each for each in code.co_consts if isinstance(each, CodeType)]
-    for name in sorted(names):
-        if name in function.__globals__:
-            yield name
-            yield function.__globals__[name]
+    found = {name: space[name] for name in names if name in space} | modules
+    looked_at = set[int]()
+    while found:
+        further = dict[str, Any]()
+        for place in sorted(found):
+            value = found[place]
+            yield place
+            yield value
+            own = isinstance(value, ModuleType) and _installed(value.__name__) is None
+            if own and id(value) not in looked_at:
+                looked_at.add(id(value))
+                held = vars(value)
+                further |= {f"{place}.{name}": held[name] for name in names if name in held}
+        found = further
+
+
+def _imported(code: CodeType, space: Mapping[str, Any]) -> dict[str, Any]:
+    """The modules that a function imports when it is called, by name; None where there is none."""
+    found, before = dict[str, Any](), list[Any]()
+    for each in get_instructions(code):
+        if each.opname == "IMPORT_NAME":
+            level = next((value for value in before[-2:] if type(value) is int), 0)
+            name = "." * level + str(each.argval)
+            if not level and name not in sys.modules and _installed(name) is not None:
+                found[f"import {name}"] = _installed(name)  # which need not be read for this
+                continue
+            try:
+                found[f"import {name}"] = import_module(name, space.get("__package__"))
+            except Exception:  # as it will when the function is called, which may expect it
+                found[f"import {name}"] = None
+        before.append(each.argval)
+    return found
 
 
 def _content(cell: Any) -> Any:
@@ -167,7 +292,10 @@ def _installed(module: str | None) -> str | None:
     top = str(module).partition(".")[0]
     if top == "__main__":  # which may be a program of a package that runs the user's code
         return None
-    file = getattr(sys.modules.get(top), "__file__", None)
+    if top not in sys.modules:
+        file = getattr(find_spec(top) if top.isidentifier() else None, "origin", None)
+    else:
+        file = getattr(sys.modules[top], "__file__", None)
     if top == builtins.__name__ or top in sys.builtin_module_names:
         return top
     if top != "headscope" and not any(file and Path(file).is_relative_to(p) for p in _INSTALLED):
@@ -175,35 +303,58 @@ def _installed(module: str | None) -> str | None:
     try:
         return f"{top} {version(top)}"
     except PackageNotFoundError:  # of the standard library, or under another name
-        return f"{top} {getattr(sys.modules[top], '__version__', sys.version)}"
+        return f"{top} {getattr(sys.modules.get(top), '__version__', sys.version)}"
 
 
 def _of_module(module: ModuleType) -> Iterator[Any]:
-    """The version of an installed module; of one's own the file, and the own modules it uses."""
+    """The version of an installed module; of one's own the file, and the own modules it uses; of
+    one without a file its members."""
     installed, file = _installed(module.__name__), getattr(module, "__file__", None)
     yield installed
-    if installed is None and file is not None:
-        yield Path(file).read_bytes()
-        names = {getattr(value, "__module__", None) for value in [*vars(module).values()]}
-        used = [value for value in [*vars(module).values()] if isinstance(value, ModuleType)]
-        used += [
-            sys.modules[name] for name in names if isinstance(name, str) and name in sys.modules
-        ]
-        yield from sorted(used, key=lambda each: each.__name__)
+    if installed is not None:
+        return
+    if file is None or not Path(file).is_file():
+        held = {name: each for name, each in vars(module).items() if not name.startswith("__")}
+        yield from (part for name in sorted(held) for part in (name, held[name]))
+        return
+    yield Path(file).read_bytes()
+    names = {getattr(value, "__module__", None) for value in [*vars(module).values()]}
+    used = [value for value in [*vars(module).values()] if isinstance(value, ModuleType)]
+    used += [sys.modules[name] for name in names if isinstance(name, str) and name in sys.modules]
+    yield from sorted(used, key=lambda each: each.__name__)
 
 
-def _pickled(value: Any) -> bytes:
-    """The value as bytes; where it has none, or is a model, bytes that are never the same."""
-    try:
-        if not hasattr(value, "state_dict"):
-            return pickle.dumps(value, protocol=4)
-    except _NO_PICKLE:
-        pass
+def _reduce(value: Any) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):  # which would name an address
+        numbers: Any = value.detach().cpu().contiguous().flatten()
+        return str(value.dtype), tuple(value.shape), bytes(numbers.view(torch.uint8).tolist())
+    return value.__reduce_ex__(4)
+
+
+def _reduced(value: Any) -> list[Any]:
+    """What `pickle` would write of an object, as values, so that functions and classes in it count
+    with their code; nothing is ever made of it again. Where that says nothing, or for a model,
+    bytes that are never the same, with a warning."""
+    kind = type(value)
+    reduced: Any = None
+    if not hasattr(value, "state_dict"):
+        with suppress(Exception):  # a stranger's method; what it does not give is told below
+            by: Callable[[Any], Any] = copyreg.dispatch_table.get(kind, _reduce)
+            reduced = by(value)
+    if isinstance(reduced, tuple):
+        # Its function, arguments and state; then iterators, over items of lists and of dicts.
+        return [kind, *reduced[:3], *(each and list(each) for each in reduced[3:5])]
+    if isinstance(reduced, str):  # the name that it has in its module
+        if place := _place(value, reduced):
+            return [place]
+        if kind.__module__ == "typing":  # of annotations, such as a variable for types
+            return [reduced]
     warnings.warn(
         Caution(
-            f"a function uses a {type(value).__name__}, whose content cannot be told from "
+            f"a function uses a {kind.__name__}, whose content cannot be told from "
             "another's, so a run with it is not found again"
         ),
         stacklevel=2,
     )
-    return uuid.uuid4().bytes
+    return [uuid.uuid4().bytes]

@@ -1,6 +1,8 @@
 """Sentence pairs with their word links, from files, FLORES folders and Hub datasets.
 
-Links are written in the Pharaoh format: ``0-0 1-2``, source position, hyphen, target position.
+Links are written in the Pharaoh format: ``0-0 1-2``, source position, hyphen, target position;
+files that count from 1, or name the target first, are read so where that is asked for, and files
+that seem to are warned of (`link_readings`).
 Positions count white-space pieces, or the units of a column ``units``, which holds the characters
 of each: ``0:2 2:4 | 0:3 4:8``, those of the source first, ends not included. A column ``aligner``
 names what made the links; links without a name are given.
@@ -35,6 +37,8 @@ from headscope.data.languages import (
     language_tag,
     settled_direction,
 )
+from headscope.data.link_readings import Linked, Reading, doubt, remedy
+from headscope.data.link_readings import Links as Links
 from headscope.data.rows import (
     Field,
     Row,
@@ -51,7 +55,6 @@ from headscope.errors import Caution, InputError, naming
 from headscope.settings import GIVEN as UNLESS_NONE
 from headscope.settings import Settings
 
-Links = frozenset[tuple[int, int]]
 Spans = tuple[tuple[int, int], ...]
 #: Characters [start, end) of the units of a source and of its target.
 Units = tuple[Spans, Spans]
@@ -241,7 +244,8 @@ class PairFile:
     ``shots`` are examples that a prompt shows before its sentence; none of their sentences is
     among ``pairs``, nor of those of ``reference``, which what replaces heads is made from.
     ``names`` are what prompts call the two languages, instead of their English
-    names. ``read`` is where the pairs were read, and how many there were (see `further_pairs`).
+    names. ``read`` is where the pairs were read, and how many there were (see `further_pairs`);
+    ``cautions`` say in sentences what seems wrong with the file.
     """
 
     pairs: tuple[SentencePair, ...]
@@ -253,6 +257,7 @@ class PairFile:
     reference: tuple[SentencePair, ...] = ()
     names: tuple[str, str] | None = None
     read: tuple[PairSource, int] | None = None
+    cautions: tuple[str, ...] = ()
 
     @property
     def direction(self) -> Direction:
@@ -302,9 +307,10 @@ class PairSource(Settings):
     ``datasets``, or a Hub dataset ``name`` or ``name:config``. The languages are given by
     ``pair`` (``en-de``) or by both language codes. Columns are named as in
     ``headscope.data.tables``; ``links_column`` None means ``links`` if the file has it.
-    ``split`` is one of a FLORES folder (default ``dev``) or a dataset. ``limit``: the first so
-    many pairs, None for all. ``min_confidence``: of a file of word alignments, only links with a
-    higher confidence.
+    ``links_from`` is what links call the first word (None: 0); with ``links_swapped`` they name the
+    target word first. ``split`` is one of a FLORES folder (default ``dev``) or a dataset.
+    ``limit``: the first so many pairs, None for all. ``min_confidence``: of a file of word
+    alignments, only links with a higher confidence.
     """
 
     data: options.Data
@@ -317,22 +323,40 @@ class PairSource(Settings):
     split: options.Split = None
     limit: options.Limit = None
     min_confidence: options.MinConfidence = field(default=None, metadata=UNLESS_NONE)
+    links_from: options.LinksFrom = field(default=None, metadata=UNLESS_NONE)
+    links_swapped: options.LinksSwapped = field(default=None, metadata=UNLESS_NONE)
+
+    @property
+    def reading(self) -> Reading:
+        """How the numbers of links are read."""
+        return Reading(self.links_from or 0, bool(self.links_swapped))
 
 
 def read_pairs(source: PairSource) -> PairFile:
-    """Reads sentence pairs; every error is an ``InputError`` with file, line and fix."""
+    """Reads sentence pairs; every error is an ``InputError`` with file, line and fix.
+
+    Warns (``Caution``) of what seems wrong with the file.
+    """
+    pairs = _read(source)
+    for words in pairs.cautions:
+        warnings.warn(Caution(words), stacklevel=2)
+    return pairs
+
+
+def _read(source: PairSource) -> PairFile:
     direction = direction_of(source)
     check_limit(source.limit)
     path = Path(source.data)
     if not source.data:
         raise InputError("no data given; name a file, a FLORES folder or a Hub dataset")
+    cautions: list[str] = []
     if path.is_dir() and is_flores(path):
         pairs, digest = _read_flores(path, direction, source.split or "dev", source.limit)
     else:
-        pairs, digest = _read_table(source)
+        pairs, digest, cautions = _read_table(source)
+    read, said = (source, len(pairs)), tuple(f"{source.data}: {words}." for words in cautions)
     languages = direction.source, direction.target
-    read = source, len(pairs)
-    return PairFile(tuple(pairs), *languages, source.data, digest, read=read)
+    return PairFile(tuple(pairs), *languages, source.data, digest, read=read, cautions=said)
 
 
 def further_pairs(pairs: PairFile) -> tuple[SentencePair, ...]:
@@ -344,13 +368,14 @@ def further_pairs(pairs: PairFile) -> tuple[SentencePair, ...]:
     if pairs.read is None or pairs.read == (replace(pairs.read[0], limit=None), len(pairs.pairs)):
         return ()
     own = {pair.line: pair for pair in pairs.pairs}
-    again = read_pairs(replace(pairs.read[0], limit=FITTED_AT_MOST))
+    again = _read(replace(pairs.read[0], limit=FITTED_AT_MOST))
     if any(own.get(pair.line, pair) != pair for pair in again.pairs):
         raise InputError(f"{pairs.path} was changed while it was read; run the same command again")
     return tuple(pair for pair in again.pairs if pair.line not in own)
 
 
-def _read_table(source: PairSource) -> tuple[list[SentencePair], str]:
+def _read_table(source: PairSource) -> tuple[list[SentencePair], str, list[str]]:
+    """The pairs of a table, its digest, and what seems wrong with it."""
     if source.source_column == source.target_column:
         raise InputError(
             f"source and target are both the column {source.source_column!r} of {source.data}; "
@@ -378,18 +403,48 @@ def _read_table(source: PairSource) -> tuple[list[SentencePair], str]:
     linked = rows[0][links] is not None
     if linked:  # without links, columns of these names are something else
         rows, digest = read((first, second, links, UNITS, ALIGNER), split=source.split)
-    pairs = []
+    pairs, written = [], list[Linked]()
     for row in rows:
-        sure, possible = row[links] or (None, frozenset())
+        sure, possible = row[links] or (None, frozenset[tuple[int, int]]())
         pair = SentencePair(str(row.line), row[first], row[second], sure, row.line)
         if linked:
             pair = replace(pair, units=row[UNITS], aligner=row[ALIGNER], possible=possible)
-        with naming(row.place):
-            pair.check_links()
         pairs.append(pair)
+        words = ([word.text for word in side] for side in pair.words)
+        written.append(Linked((sure or frozenset()) | possible, *words))
+    read_so = [_as_read(pair, source.reading) for pair in pairs]
+    for row, pair, own in zip(rows, read_so, written, strict=True):
+        with naming(row.place):
+            _check_read(pair, own, written, source.reading)
+    given = (own for own, pair in zip(written, pairs, strict=True) if pair.aligner is None)
+    found = [doubt(given, source.reading)]
     if not dataset:
-        _check_format(Path(source.data), pairs, digest)
-    return pairs, digest
+        found.append(_check_format(Path(source.data), pairs, digest))
+    return read_so, digest, [words for words in found if words]
+
+
+def _as_read(pair: SentencePair, reading: Reading) -> SentencePair:
+    """A pair with links from 0, source first."""
+    if reading == Reading() or pair.links is None:
+        return pair
+    return replace(pair, links=reading.read(pair.links), possible=reading.read(pair.possible))
+
+
+def _check_read(
+    pair: SentencePair, own: Linked, written: Sequence[Linked], reading: Reading
+) -> None:
+    """As `SentencePair.check_links`, with the reading of the file's links in which they fit."""
+    try:
+        if below := [link for link in own.links if min(link) < reading.start]:
+            raise InputError(
+                f"the link {format_links(below[:1])} names a word 0, where the first is 1; "
+                "correct it, or remove it if it stands for no word"
+            )
+        pair.check_links()
+    except InputError as error:
+        fix = "" if own.fits(reading) else remedy(written, reading)
+        so = f" (links are read with {reading.options})" if reading.options else ""
+        raise InputError(f"{error}{so}{fix and '; '}{fix}") from None
 
 
 def _holds_alignments(source: PairSource) -> bool:
@@ -408,8 +463,14 @@ def _as_it_is(cell: Any, place: str, column: str) -> Any:
 
 def _read_alignments(
     source: PairSource, sentence: Callable[[Any, str, str], str]
-) -> tuple[list[SentencePair], str]:
-    """The pairs of a file of word alignments whose words follow one another in their sentences."""
+) -> tuple[list[SentencePair], str, list[str]]:
+    """The pairs of a file of word alignments whose words follow one another in their sentences; its
+    digest, and what is left out."""
+    if source.reading.options:
+        raise InputError(
+            f"{source.data} is a file of word alignments, whose spans count from 0 and name their "
+            f"sides; leave {source.reading.options} out"
+        )
     if source.min_confidence is not None and source.min_confidence >= 1:
         raise InputError("--min-confidence is 1, and no link is above that; give a smaller one")
     texts = [Field(name, sentence) for name in _ALIGNED[:2]]
@@ -435,13 +496,11 @@ def _read_alignments(
         pairs.append(SentencePair(str(row.line), first, second, links, row.line, units, "llm"))
     if not pairs:
         raise InputError(f"{source.data}: no pair has words that stand in its sentences")
-    if unplaced:
-        message = (
-            f"{source.data}: {len(unplaced)} of {len(rows)} pairs are left out, since their words "
-            f"do not follow one another in their sentences (the first on line {unplaced[0]})"
-        )
-        warnings.warn(Caution(message), stacklevel=2)
-    return pairs, digest
+    cautions = [
+        f"{len(unplaced)} of {len(rows)} pairs are left out, since their words do not follow one "
+        f"another in their sentences (the first on line {unplaced[0]})"
+    ] * bool(unplaced)
+    return pairs, digest, cautions
 
 
 def _words(cell: Any, place: str, column: str) -> Sequence[str]:
@@ -489,14 +548,14 @@ def _linked(spans: Any, sizes: tuple[int, int], above: float | None) -> Links:
     return frozenset(links)
 
 
-def _check_format(path: Path, pairs: Sequence[SentencePair], digest: str) -> None:
+def _check_format(path: Path, pairs: Sequence[SentencePair], digest: str) -> str | None:
     """Refuse a file in which an earlier version of `headscope align` put spaces between units.
 
-    Where nothing but the text speaks for it, warn (`Caution`).
+    Where nothing but the text speaks for it, say so.
     """
     linked = [pair for pair in pairs if pair.links is not None and pair.units is None]
     if not linked:
-        return
+        return None
     try:
         note = json.loads(align_note(path).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -517,12 +576,12 @@ def _check_format(path: Path, pairs: Sequence[SentencePair], digest: str) -> Non
         and sum(is_unspaced(word.text[0]) for word in words) > 3
     ]
     if spaced and sum(spaced) >= 0.95 * len(spaced):
-        message = (
-            f"{path}: spaces stand between all characters of scripts without spaces, and models "
-            "read them so. If headscope align put them there, run it again on the original file, "
-            "whose text it now keeps."
+        return (
+            "spaces stand between all characters of scripts without spaces, and models read them "
+            "so. If headscope align put them there, run it again on the original file, whose text "
+            "it now keeps"
         )
-        warnings.warn(Caution(message), stacklevel=2)
+    return None
 
 
 def align_note(path: Path) -> Path:

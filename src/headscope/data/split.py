@@ -8,6 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
 
@@ -144,6 +147,24 @@ def draw_apart(
         return sentence_digest(f"{name} {(tied or {}).get(digest, digest)}"), digest
 
     return tuple(items[digest] for digest in sorted(items, key=place)[:number])
+
+
+def text_keys(texts: Iterable[str]) -> NDArray[np.uint64]:
+    """A number of 64 bits for each text, to draw by."""
+    first = (hashlib.sha256(text.encode("utf-8")).digest()[:8] for text in texts)
+    return np.array([int.from_bytes(each) for each in first], dtype=np.uint64)
+
+
+def places_by_text(name: str, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """A random number for each of some texts by their `keys`, another one for each `name`.
+
+    It depends on the text and the name alone: the order of the smallest is a draw that is the same
+    wherever a text stands, and whatever stands beside it.
+    """
+    mixed = keys ^ text_keys([name])
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # of splitmix64
+        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 def source_digests(pairs: Iterable[SentencePair]) -> frozenset[str]:

@@ -6,10 +6,13 @@ import dataclasses
 import hashlib
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from headscope.data.files import (
     check_limit,
@@ -20,7 +23,7 @@ from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.data.rows import Field, Row, clean_text, read_fields, text_cell
-from headscope.data.split import sentence_digest
+from headscope.data.split import places_by_text, sentence_digest, text_keys
 from headscope.errors import InputError
 
 __all__ = [
@@ -246,6 +249,11 @@ def split_task(
     return tuple(train), tuple(test)
 
 
+def example_keys(examples: Iterable[Example]) -> NDArray[np.uint64]:
+    """Numbers to draw examples by, wherever they stand (see `places_by_text`)."""
+    return text_keys(f"{each.input}\0{each.output}" for each in examples)
+
+
 def few_shot(
     task: Task,
     pool: Sequence[Example] | None = None,
@@ -256,15 +264,16 @@ def few_shot(
     """The same examples behind `shots` others: every input is the whole prompt.
 
     Shots are drawn for each example on its own, from `pool` (by default the task's examples),
-    never one with the same input or the corrupted one. They depend on the seed and the example
-    alone.
+    never one with the same input or the corrupted one. They depend on the seed and the texts
+    alone, not on their order.
 
     Raises `InputError` if the pool is too small.
     """
     pool = task.examples if pool is None else tuple(pool)
+    keys = example_keys(pool)
 
     def behind(example: Example) -> Example:
-        drawn = _draw(task, example, pool, shots, seed)
+        drawn = _draw(task, example, pool, keys, shots, seed)
         other = dataclasses.replace(example, input=example.corrupted)
         return dataclasses.replace(
             example,
@@ -277,14 +286,17 @@ def few_shot(
 
 
 def _draw(
-    task: Task, example: Example, pool: Sequence[Example], shots: int, seed: int
+    task: Task,
+    example: Example,
+    pool: Sequence[Example],
+    keys: NDArray[np.uint64],
+    shots: int,
+    seed: int,
 ) -> list[Example]:
     if not shots:
         return []
     own = sentence_digest(example.input)
-    rng = random.Random(f"shots {seed} {task.name} {own}")
-    order = list(range(len(pool)))
-    rng.shuffle(order)
+    order = np.argsort(places_by_text(f"shots {seed} {task.name} {own}", keys), kind="stable")
     drawn: list[Example] = []
     seen = {own, sentence_digest(example.corrupted)}
     for index in order:

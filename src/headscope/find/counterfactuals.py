@@ -11,17 +11,18 @@ patching each head alone (`patch`).
 
 from __future__ import annotations
 
-import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.data.tasks import Example, Task, few_shot, prompt
+from headscope.data.split import places_by_text
+from headscope.data.tasks import Example, Task, example_keys, few_shot, prompt
 from headscope.errors import InputError, naming
 from headscope.find.scoring import Resampled, RunPart, scored
 from headscope.heads import HeadScores
@@ -77,33 +78,59 @@ class Contrast(NamedTuple):
 
 
 def corrupted(
-    lm: LanguageModel, task: Task, pool: Sequence[Example] = (), shots: int = 0, seed: int = 0
+    lm: LanguageModel,
+    task: Task,
+    pool: Sequence[Example] = (),
+    shots: int = 0,
+    seed: int = 0,
+    others: Sequence[Example] | None = None,
 ) -> tuple[Task, bool]:
     """The task, behind shots from `pool`, with corrupted inputs, and if its prompts are instructed:
     where they can be and without shots, which hold the instruction.
 
-    Where an example has no corrupted input, another one's whose prompt has as many tokens, and its
-    output as the wrong one; examples without such another stay so.
+    Where an example has no corrupted input, another one's of `others` (default: the task's own)
+    whose prompt has as many tokens, and its output as the wrong one; examples without such another
+    stay so. It is drawn by a hash of the seed and both texts, so it does not depend on where they
+    stand, nor on what else the task holds.
     """
     instructed = task.instruction is not None
-    lengths = [len(lm.encode(prompt(task, each, instructed))) for each in task.examples]
-    alike: dict[int, list[Example]] = {}
-    for example, length in zip(task.examples, lengths, strict=True):
-        alike.setdefault(length, []).append(example)
+    others = task.examples if others is None else tuple(others)
+    if not all(each.corrupted for each in task.examples):
+        partners = _partners(lm, task, instructed, others, f"corrupted {seed}")
+        task = replace(task, examples=tuple(map(partners, task.examples)))
+    return (few_shot(task, pool, shots, seed, instructed), False) if shots else (task, instructed)
 
-    def changed(example: Example, length: int) -> Example:
-        others = [
-            other
-            for other in alike[length]
-            if other.input != example.input and other.output != example.output
-        ]
-        if example.corrupted or not others:
+
+def _partners(
+    lm: LanguageModel, task: Task, instructed: bool, others: Sequence[Example], name: str
+) -> Callable[[Example], Example]:
+    """Gives an example the counterfactual that it is to have, if there is one."""
+
+    @cache
+    def length(text: str) -> int:
+        return len(lm.encode(prompt(task, Example("", text, "", 0), instructed)))
+
+    lengths = np.array([length(other.input) for other in others])
+    keys = example_keys(others)
+    inputs, outputs = (np.array(each, dtype=object) for each in _sides(others))
+
+    def changed(example: Example) -> Example:
+        if example.corrupted:
             return example
-        other = random.Random(f"corrupted {seed} {example.input}").choice(others)
+        able = (lengths == length(example.input)) & (inputs != example.input)
+        able &= outputs != example.output
+        if not able.any():
+            return example
+        (known,) = np.nonzero(able)
+        own = f"{name} {example.input}\0{example.output}"
+        other = others[known[places_by_text(own, keys[known]).argmin()]]
         return replace(example, corrupted=other.input, wrong=example.wrong or other.output)
 
-    task = replace(task, examples=tuple(map(changed, task.examples, lengths)))
-    return (few_shot(task, pool, shots, seed, instructed), False) if shots else (task, instructed)
+    return changed
+
+
+def _sides(examples: Sequence[Example]) -> tuple[list[str], list[str]]:
+    return [each.input for each in examples], [each.output for each in examples]
 
 
 def contrasts(
@@ -164,10 +191,12 @@ def attribution(
     shots: int = 0,
     run: Run | None = None,
     progress: Steps | None = None,
+    others: Sequence[Example] | None = None,
 ) -> HeadScores:
     """How far m would rise if a head's output were that of the corrupted input, to first order.
 
-    For each example one forward and backward pass a step gives the score of all heads. Raises
+    `others` are what counterfactuals are drawn from (see `corrupted`). For each example one forward
+    and backward pass a step gives the score of all heads. Raises
     `InputError` as `contrasts` does, or where m is no finite number.
 
     Returns:
@@ -180,7 +209,7 @@ def attribution(
     from headscope.find.gate_gradients import kept_gradients
 
     measure = config.measure or ("difference" if task.names_wrong else "loss")
-    task, instructed = corrupted(lm, task, pool, shots, config.seed)
+    task, instructed = corrupted(lm, task, pool, shots, config.seed, others)
     examples, left_out = contrasts(lm, task, measure, instructed)
     found = kept_gradients(
         lm,

@@ -91,10 +91,12 @@ def _run_facts(result: _AnyResult, provenance: Mapping[str, Any], path: Path) ->
 
 def _model_facts(model: Mapping[str, Any], provenance: Mapping[str, Any]) -> dict[str, Any]:
     """What a result and its run say of the model, ready to be shown."""
-    facts = {name: value for name, value in model.items() if name != "cautions"}  # said above
+    facts = dict(model)
     known = {"name": "model", "digest": "weights", "revision": "revision", "dtype": "dtype",
              "device": "device", "system_turn": "system_turn",
-             "prompt_date": "prompt_date"}  # fmt: skip
+             "prompt_date": "prompt_date", "template_told": "template_told",
+             "answers_follow": "answers_follow",
+             "generation_settings": "generation_settings"}  # fmt: skip
     facts |= {name: facts.get(name) or provenance.get(key) for name, key in known.items()}
     geometry = facts.get("geometry")
     counts = geometry.get("counts") if isinstance(geometry, Mapping) else None

@@ -16,8 +16,7 @@ from headscope.runs import Record, Result, decode, entry
 class ModelFacts(Record):
     """The model that a result is about; runs of old versions may lack some.
 
-    `adapter`: what lies beside its weights and is applied to them, such as ``LORA (rank 4)``;
-    `cautions` are what is to be known of any number of this model, in sentences.
+    `adapter`: what lies beside its weights and is applied to them, such as ``LORA (rank 4)``.
     """
 
     name: str | None = entry(absent=True)
@@ -29,7 +28,6 @@ class ModelFacts(Record):
     heads: int | None = entry(absent=True)
     geometry: Mapping[str, Any] | None = entry(absent=True)
     adapter: str | None = entry(absent=True)
-    cautions: tuple[str, ...] | None = entry(absent=True)
 
 
 @dataclass(frozen=True, kw_only=True)

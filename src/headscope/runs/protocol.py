@@ -40,6 +40,7 @@ def carry_out(
     fills_up: bool = False,
     *,
     kind: type[AnyResult],
+    cautions: tuple[str, ...] = (),
 ) -> AnyResult: ...
 
 
@@ -54,18 +55,19 @@ def carry_out(
     fills_up: bool = False,
     *,
     kind: type[Any] | None = None,
+    cautions: tuple[str, ...] = (),
 ) -> Any:
     """The result of a command: the stored one of a finished run, else what `compute` returns.
 
     `compute` goes on with what the open run holds. Added to its result are the `signature`, unless
     it has its own, `run` and the `seconds` since `began` (`time.monotonic()`; None: now). With
     `fills_up` a finished run is computed again and its result replaced. `kind` is the type of the
-    result. The other arguments are those of `open_run`.
+    result, `cautions` are put before its own. The other arguments are those of `open_run`.
     """
     began = time.monotonic() if began is None else began
     with open_run(out, command, config, inputs, provenance=provenance) as run:
         if not run.finished:
-            return _completed(run, compute, began)
+            return _completed(run, compute, began, cautions)
         if not fills_up:
             stored = {**run.result(), "run": str(run.path)}  # the folder may have been moved
             return stored if kind is None else decode(kind, stored)
@@ -82,13 +84,16 @@ def carry_out_again(path: str | PathLike[str], compute: Callable[[Run], Any]) ->
         return _completed(run, compute, began)
 
 
-def _completed(run: Run, compute: Callable[[Run], Any], began: float) -> Any:
+def _completed(
+    run: Run, compute: Callable[[Run], Any], began: float, cautions: tuple[str, ...] = ()
+) -> Any:
     computed = compute(run)
     path, seconds = str(run.path), time.monotonic() - began
     if isinstance(computed, Result):
         signature = computed.signature or run.signature
         taken = computed.seconds or seconds
-        typed = replace(computed, signature=signature, run=path, seconds=taken)
+        cautions = (*cautions, *computed.cautions)
+        typed = replace(computed, signature=signature, run=path, seconds=taken, cautions=cautions)
         if not typed.pending:
             run.finish(encode(typed))
         return typed

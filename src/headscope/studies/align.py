@@ -138,7 +138,7 @@ def align(config: Align, out: Path | None = None) -> AlignResult:
         text = dump_json({**note, "result": result}, indent=2)
         write_text_atomically(align_note(file), text + "\n")
     made: AlignResult = decode(AlignResult, result)
-    return replace(made, signature=str(key), run=str(file))
+    return replace(made, signature=str(key), run=str(file), cautions=pairs.cautions)
 
 
 def _by_heads(config: Align, pairs: PairFile, how: AlignWords) -> tuple[AlignWords, dict[str, Any]]:

@@ -40,7 +40,7 @@ from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import parts_of
 from headscope.studies.find.translation import describe, describe_all, write_found_on
 from headscope.studies.models import PROMPTED_ARGUMENT, ModelChoice, resolved_chat, run_with_model
-from headscope.studies.pairs import PairsChoice, find_and_check, pair_inputs
+from headscope.studies.pairs import PairsChoice, find_and_check, pair_cautions, pair_inputs
 from headscope.studies.report import write_report
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
@@ -113,8 +113,9 @@ def atlas(config: Atlas, out: Path | None = None, progress: Progress | None = No
 
     data, seed = pair_inputs(found_on, checked_on), config.score.seed
     result = run_with_model(
-        lm, COMMAND, out, settings, data, compute, began, seed=seed, kind=AtlasResult
-    )
+        lm, COMMAND, out, settings, data, compute, began, seed=seed, kind=AtlasResult,
+        cautions=pair_cautions(found_on, checked_on),
+    )  # fmt: skip
     check_peaks(str(result.run), config.score.keep_peaks)
     return replace(result, report=str(write_report(str(result.run)).resolve()))
 

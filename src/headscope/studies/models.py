@@ -18,7 +18,7 @@ from headscope import options
 from headscope.errors import Caution, InputError, MissingExtra, ModelError, need
 from headscope.executors import Execution
 from headscope.progress import Progress, Steps
-from headscope.results.common import ComparedResult, ModelFacts, ModelResult
+from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import Result, decode
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 from headscope.shown.words import sentence_of
@@ -314,20 +314,19 @@ def about_prompts(lm: LanguageModel) -> dict[str, Any]:
     `system_turn`: the text before the user's first turn, where there is one; `prompt_date`: the
     date that is given to every template that asks for one, where this one does; `template_told`: a
     variable that it is told; `answers_follow`: what prompts end in where that is not the end of
-    the template's generation prompt, and `cautions` in words (see `AnswerPlace`).
+    the template's generation prompt (see `AnswerPlace`).
     """
     from headscope.lm.rendering import PROMPT_DATE
     from headscope.lm.tokens import ChatWriter
 
     writer = ChatWriter(lm.tokenizer, lm.system)
     turn, date = writer.system_turn, PROMPT_DATE.date().isoformat() if writer.dated else None
-    place, words = writer.place, writer.contradiction
+    place = writer.place
     known = {
         "system_turn": turn,
         "prompt_date": date,
         "template_told": place.told,
         "answers_follow": place.ends if place.moved else None,
-        "cautions": [sentence_of(words)] if words else None,
     }
     return {name: value for name, value in known.items() if value is not None}
 
@@ -466,17 +465,17 @@ def run_with_model(
     kind: type[AnyResult],
     config: Divided | None = None,
     chat: bool = False,
+    cautions: tuple[str, ...] = (),
     **known: Any,
 ) -> AnyResult:
     """`carry_out` of a command with a model, which counts in its signature.
 
     So does what its chat template makes of prompts, where settings say so or `chat` does.
 
-    A result that has a place for its model tells of it. `data` maps names to
-    content hashes of what else is read; `known` adds to the provenance. `config` are the settings
-    of a study whose units workers may compute, who are given them again.
+    A result that has a place for its model tells of it. `data` maps names to content hashes of what
+    else is read, `cautions` say what seems wrong with it; `known` adds to the provenance. `config`
+    are the settings of a study whose units workers may compute, who are given them again.
     """
-    from headscope.lm.checkpoints import about_adapter
     from headscope.lm.identity import identity
     from headscope.runs import carry_out
     from headscope.studies.workers import divided
@@ -493,20 +492,12 @@ def run_with_model(
             )
         if isinstance(computed, ModelResult):
             facts = computed.model or decode(ModelFacts, about_model(lm) | about)
-            if said:
-                facts = dataclasses.replace(facts, cautions=said)
             computed = dataclasses.replace(computed, model=facts)
-            if isinstance(computed, ComparedResult) and said:
-                computed = dataclasses.replace(computed, cautions=(*said, *computed.cautions))
         return computed
 
     signed = {"computed_in": dtype_name(lm), **settings}
     templated = template_inputs(lm) if chat or through_template(signed) else {}
     about = about_prompts(lm) if templated else {}
-    said = tuple(about.get("cautions", ()))
-    if lm.adapter is not None:
-        said = (sentence_of(about_adapter(lm.name, lm.adapter)), *said)
-        about["cautions"] = said
     inputs = {**model_inputs(lm), **templated, **data}
     loaded = getattr(lm, "loaded", True)  # a model that this command loads is out of reach
     before = identity(lm.model, functions=False) if loaded else None
@@ -519,7 +510,19 @@ def run_with_model(
         began,
         lambda: about_loaded(lm, **about, **known),
         kind=kind,
+        cautions=(*_cautions(lm, bool(templated)), *cautions),
     )
+
+
+def _cautions(lm: LanguageModel, templated: bool) -> tuple[str, ...]:
+    """What is to be known of any number of a model, and of one whose prompts went through its chat
+    template, in sentences."""
+    from headscope.lm.checkpoints import about_adapter
+    from headscope.lm.tokens import ChatWriter
+
+    adapter = about_adapter(lm.name, lm.adapter) if lm.adapter else None
+    template = ChatWriter(lm.tokenizer, lm.system).contradiction if templated else None
+    return tuple(sentence_of(words) for words in (adapter, template) if words)
 
 
 def steps_of(progress: Progress | None, title: str) -> Steps | None:

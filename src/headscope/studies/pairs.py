@@ -56,6 +56,8 @@ class PairsChoice(Settings):
     target_column: options.TargetColumn = "target"
     links_column: options.LinksColumn = None
     min_confidence: options.MinConfidence = field(default=None, metadata=GIVEN)
+    links_from: options.LinksFrom = field(default=None, metadata=GIVEN)
+    links_swapped: options.LinksSwapped = field(default=None, metadata=GIVEN)
     split: options.Split = None
     limit: options.Limit = None
     shots: options.Shots = 0
@@ -165,6 +167,8 @@ def _read_all(
             choice.split,
             most,
             choice.min_confidence,
+            choice.links_from,
+            choice.links_swapped,
         )
         direction = direction_of(source)
         directions[f"{direction.source}-{direction.target}"] = read_pairs(source)
@@ -390,6 +394,12 @@ def _pocket_directions(
         if direction.source == direction.target:
             raise InputError(f"--pair {pair} names one language twice")
     return {pair: sample_pairs(pair, split, choice.limit or limit, seed) for pair in wanted}
+
+
+def pair_cautions(*directions: Mapping[str, PairFile]) -> tuple[str, ...]:
+    """What seems wrong with the files of directions, in sentences."""
+    every = [pairs for own in directions for pairs in own.values()]
+    return tuple(dict.fromkeys(words for pairs in every for words in pairs.cautions))
 
 
 def pair_inputs(

@@ -61,7 +61,7 @@ class Study:
 
 def shown_of(study: Study, result: Result, run: Path) -> Shown:
     """What a result shows, with what is said of any: whether the model does the task at all, what
-    heads are ranked by, and what is to be known of the model."""
+    heads are ranked by, and its cautions."""
     from headscope.heads import rank_words  # not read by the command line before a command runs
     from headscope.results.common import ClusterJob
     from headscope.runs import encode
@@ -71,9 +71,7 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     if isinstance(result, ClusterJob):
         return _job(result)
     shown = study.show(result, run)
-    facts = getattr(result, "model", None)
-    of_model = getattr(facts, "cautions", None) or ()
-    more = [words for words in of_model if words not in shown.cautions]
+    more = [words for words in result.cautions if words not in shown.cautions]
     shown = replace(shown, cautions=[*more, *shown.cautions]) if more else shown
     details = getattr(result, "details", result)
     written = encode(details)

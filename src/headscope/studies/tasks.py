@@ -177,6 +177,34 @@ def training_task(choice: TaskChoice, tasks: Mapping[str, TaskSides], seed: int 
     return few_shot(trained[0], None, choice.shots, seed) if choice.shots else trained[0]
 
 
+def counterfactuals(
+    choice: TaskChoice, tasks: Mapping[str, TaskSides], model: str, seed: int, tested: bool = False
+) -> dict[str, tuple[Example, ...]]:
+    """By task the examples that one without a corrupted input may get another's from.
+
+    They are those of the whole file, whatever the limit, but to find heads (not `tested`) none
+    that are held out: of the whole file, or of these `tasks`. A dataset of the Hub is not read
+    beyond its limit.
+    """
+    asked = [task.test if tested else task.train or task.test for task in tasks.values()]
+    complete = all(each.corrupted for task in asked for each in task.examples)
+    here = all(Path(name.rpartition("=")[2]).exists() for name in choice.data)
+    whole = tasks
+    if choice.limit is not None and here and not complete:
+        whole = read_tasks(dataclasses.replace(choice, limit=None), model, seed)
+    found = {}
+    for name, sides in tasks.items():
+        # Of pocket's own sentences, which have no end, the limit may be what makes them more.
+        both = max((whole[name], sides), key=lambda each: len(each.pool) + len(each.test.examples))
+        rows = both.pool
+        if tested and both.train is not None:
+            rows = (*rows, *both.test.examples)
+        held_out = () if tested or sides.train is None else sides.test.examples
+        apart_from = {sentence_digest(each.input) for each in held_out}
+        found[name] = tuple(each for each in rows if sentence_digest(each.input) not in apart_from)
+    return found
+
+
 def answers(lm: LanguageModel, task: Task, instructed: bool = False) -> list[Answered]:
     """Every example's prompt and output as tokens; errors name the example's file and line."""
     return rows_of(lm, asked(task), instructed)

@@ -69,7 +69,7 @@ from headscope.studies.models import (
     resolved_chat,
     template_inputs,
 )
-from headscope.studies.pairs import PairsChoice, find_and_check, pair_inputs
+from headscope.studies.pairs import PairsChoice, find_and_check, pair_cautions, pair_inputs
 from headscope.studies.study import Study
 from headscope.verify.translation import translate
 
@@ -248,7 +248,10 @@ def formation(
             or None,
         )
 
-    return carry_out(COMMAND, out, settings, inputs, compute, began, about, kind=FormationResult)
+    return carry_out(
+        COMMAND, out, settings, inputs, compute, began, about, kind=FormationResult,
+        cautions=pair_cautions(found_on, checked_on),
+    )  # fmt: skip
 
 
 def _from_scores(config: Formation, out: Path | None, began: float) -> FormationResult:

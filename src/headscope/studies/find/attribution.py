@@ -37,7 +37,13 @@ from headscope.studies.shows import (
 )
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
-from headscope.studies.tasks import TaskChoice, found_on, read_tasks, resolved_tasks
+from headscope.studies.tasks import (
+    TaskChoice,
+    counterfactuals,
+    found_on,
+    read_tasks,
+    resolved_tasks,
+)
 
 COMMAND = "find attribution"
 #: Bootstrap draws of a correlation.
@@ -98,7 +104,8 @@ def find_attribution(
     def score(run: Run, steps: Steps | None) -> HeadScores:
         works.update(check_tasks(lm, tasks, shots, seed, run, config.baseline, progress))
         run.write_json(FOUND_ON, found_on({name: replace(sides, train=task)}))
-        return attribution(lm, task, config.attribution, sides.pool, shots, run, steps)
+        others = counterfactuals(config.task, tasks, config.model.model, seed)[name]
+        return attribution(lm, task, config.attribution, sides.pool, shots, run, steps, others)
 
     def complete(result: AttributionResult, scores: Scored) -> AttributionResult:
         assert isinstance(scores, HeadScores)

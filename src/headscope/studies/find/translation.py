@@ -59,7 +59,7 @@ from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import parts_of
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat, run_with_model, steps_of
-from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
+from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -138,8 +138,9 @@ def find_translation(
     settings, data = {"settings": config}, pair_inputs(directions)
     kind, seed = TranslationResult, config.score.seed
     result = run_with_model(
-        lm, COMMAND, out, settings, data, compute, began, kind=kind, config=config, seed=seed
-    )
+        lm, COMMAND, out, settings, data, compute, began, kind=kind, config=config, seed=seed,
+        cautions=pair_cautions(directions),
+    )  # fmt: skip
     check_peaks(str(result.run), config.score.keep_peaks)
     return result
 

@@ -44,7 +44,7 @@ from headscope.shown.blocks import HeadSets, Lines, Section, Series, Shown, meth
 from headscope.shown.words import count, fixed, sentence_of
 from headscope.studies.baseline import check_translations
 from headscope.studies.models import TEMPLATED, ModelChoice, run_with_model, template_inputs
-from headscope.studies.pairs import pair_inputs, read_direction
+from headscope.studies.pairs import pair_cautions, pair_inputs, read_direction
 from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
 from headscope.studies.verify.removal import VerifyRemoval, head_sets, opened
@@ -185,7 +185,7 @@ def use_simultaneous(
 
     return run_with_model(
         lm, COMMAND, out, settings, pair_inputs(directions), compute, began, seed=removal.seed,
-        kind=SimultaneousResult, config=config,
+        kind=SimultaneousResult, config=config, cautions=pair_cautions(directions),
     )  # fmt: skip
 
 

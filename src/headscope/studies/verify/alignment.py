@@ -27,7 +27,7 @@ from headscope.shown.blocks import Forest, Gap, HeadSets, Section, Shown, method
 from headscope.shown.words import count, sentence_of
 from headscope.studies.leakage import check_leakage
 from headscope.studies.models import TEMPLATED, ModelChoice, resolved_chat, run_with_model
-from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
+from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
 from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
 from headscope.verify.links import (
@@ -190,7 +190,7 @@ def verify_alignment(
 
     return run_with_model(
         lm, COMMAND, out, {"settings": replace(config, score=score)}, pair_inputs(directions),
-        compute, began, seed=seed, kind=AlignmentResult,
+        compute, began, seed=seed, kind=AlignmentResult, cautions=pair_cautions(directions),
     )  # fmt: skip
 
 

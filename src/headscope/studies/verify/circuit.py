@@ -44,7 +44,7 @@ from headscope.shown.words import count, fixed, sentence_of, tasks_of
 from headscope.studies.baseline import Works, check_tasks, check_translations
 from headscope.studies.leakage import check_leakage, check_task_leakage
 from headscope.studies.models import resolved_chat, run_with_model
-from headscope.studies.pairs import pair_inputs
+from headscope.studies.pairs import pair_cautions, pair_inputs
 from headscope.studies.shows import (
     ablation_facts,
     few_caution,
@@ -53,7 +53,14 @@ from headscope.studies.shows import (
     named_places,
 )
 from headscope.studies.study import Study
-from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
+from headscope.studies.tasks import (
+    TaskChoice,
+    TaskSides,
+    counterfactuals,
+    read_tasks,
+    resolved_tasks,
+    task_inputs,
+)
 from headscope.studies.verify.reference import (
     Reference,
     drawn_apart,
@@ -381,7 +388,7 @@ def verify_circuit(
 
     return run_with_model(
         lm, COMMAND, out, settings, examples.digests, compute, began, seed=seed,
-        kind=CircuitResult, config=config,
+        kind=CircuitResult, config=config, cautions=pair_cautions(examples.directions),
     )  # fmt: skip
 
 
@@ -409,10 +416,14 @@ def _answered(
         return {
             name: _right(lm, own, measured, config, run, *more) for name, own in tasks.items()
         }, 0
-    texts, left_out = {}, 0
+    texts, left_out, seed = {}, 0, config.removal.seed
+    others: Mapping[str, Sequence[Example]] = {}
+    if measure == "difference":
+        others = counterfactuals(_choice(config), tasks, config.model.model, seed, tested=True)
     for name, sides in tasks.items():
         if measure == "difference":
-            task = corrupted(lm, sides.test, sides.pool, config.pairs.shots, config.removal.seed)
+            shots = config.pairs.shots
+            task = corrupted(lm, sides.test, sides.pool, shots, seed, others[name])
             found, missing = contrasts(lm, task[0], "difference", task[1], alone=True)
             left_out += sum(missing.values())
             # Of each example the wrong answer's token and the right one's.

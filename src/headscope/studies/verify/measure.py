@@ -78,7 +78,10 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> Rem
             if judged["baseline_works"] is not None:
                 works = judged["baseline_works"]
                 details = replace(details, baseline_check=judged["baseline_check"])
-        return concluded(replace(old, evidence=measured, details=details, baseline_works=works))
+        own = concluded(old).cautions
+        of_data = tuple(words for words in old.cautions if words not in own)
+        new = concluded(replace(old, evidence=measured, details=details, baseline_works=works))
+        return replace(new, cautions=(*of_data, *new.cautions))
 
     result: RemovalResult = carry_out_again(path, compute)
     return result

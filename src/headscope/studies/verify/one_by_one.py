@@ -32,7 +32,7 @@ from headscope.studies.baseline import check_tasks, check_translations
 from headscope.studies.leakage import check_leakage
 from headscope.studies.masked_tasks import TaskForMask, mask_result
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, resolved_chat, run_with_model
-from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
+from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
 from headscope.studies.study import Study
 from headscope.studies.tasks import TaskChoice, TaskSides, resolved_tasks
 from headscope.studies.verify.one_by_one_show import cautions, compared_by, show
@@ -229,8 +229,9 @@ def verify_one_by_one(
         return replace(made, baseline_works=works["baseline_works"], details=details)
 
     return run_with_model(
-        lm, COMMAND, out, settings, data, compute, began, kind=OneByOneResult, config=config
-    )
+        lm, COMMAND, out, settings, data, compute, began, kind=OneByOneResult, config=config,
+        cautions=pair_cautions(directions),
+    )  # fmt: skip
 
 
 def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:

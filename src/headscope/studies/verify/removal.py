@@ -53,7 +53,7 @@ from headscope.settings import UNSIGNED, Nested, Settings
 from headscope.studies.baseline import check_translations
 from headscope.studies.leakage import check_leakage
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, resolved_chat, run_with_model
-from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
+from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
 from headscope.studies.sentences import shown_conditions
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
@@ -235,7 +235,7 @@ def verify_removal(
     data, seed = pair_inputs(directions), removal.seed
     return run_with_model(
         lm, COMMAND, out, settings, data, compute, began, seed=seed, kind=RemovalResult,
-        config=config,
+        config=config, cautions=pair_cautions(directions),
     )  # fmt: skip
 
 

@@ -1,0 +1,193 @@
+"""How the numbers of word links are to be read: from 0 or from 1, source or target first.
+
+A file may hold either, and links that are read in the wrong way often lie in their sentences all
+the same. Three signs tell: whether the links lie in their sentences; whether no link touches the
+first word of any sentence, though links touch the same words elsewhere; and whether the words that
+are linked recur together. For the last, Dice's coefficient of the two words over the other sentence
+pairs is compared under both readings, pair by pair, by a sign test.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import comb, exp, log, sqrt
+from typing import NamedTuple
+
+Links = frozenset[tuple[int, int]]
+
+#: Sentence pairs with links that are looked at.
+LOOKED_AT = 2000
+#: Links that are read rightly seem wrong with at most this probability.
+IMPROBABLE = 1e-4
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Links count words from `start`, and are `swapped` where the target stands first."""
+
+    start: int = 0
+    swapped: bool = False
+
+    @property
+    def options(self) -> str:
+        """What to give for it; nothing for links from 0, source first."""
+        chosen = ["--links-from 1"] * (self.start == 1) + ["--links-swapped"] * self.swapped
+        return " ".join(chosen)
+
+    def read(self, links: Iterable[tuple[int, int]]) -> Links:
+        """Links as they are written to links from 0, source first; below 0 where they count so."""
+        return frozenset(
+            (j - self.start, i - self.start) if self.swapped else (i - self.start, j - self.start)
+            for i, j in links
+        )
+
+
+READINGS = tuple(Reading(start, swapped) for start in (0, 1) for swapped in (False, True))
+
+
+class Linked(NamedTuple):
+    """Links as they are written, and the words of both sentences."""
+
+    links: Links
+    source: Sequence[str]
+    target: Sequence[str]
+
+    def fits(self, reading: Reading) -> bool:
+        """Whether all links lie in their sentences."""
+        sizes = len(self.source), len(self.target)
+        return all(0 <= i < sizes[0] and 0 <= j < sizes[1] for i, j in reading.read(self.links))
+
+
+def remedy(rows: Iterable[Linked], reading: Reading) -> str:
+    """Of links that do not fit their sentences in this reading, in which they do; or nothing."""
+    linked = [row for row in rows if row.links]
+    misfits = [row for row in linked if not row.fits(reading)]
+    together = _Together(linked)
+    found = []
+    for other in READINGS:
+        left = sum(not row.fits(other) for row in linked)
+        if other != reading and left <= len(misfits) / 20:
+            better, worse = together.chances(reading, other)
+            if worse > IMPROBABLE:
+                found.append((left, better, other))
+    if not found:
+        return ""
+    left, _, other = min(found, key=lambda each: each[:2])
+    fitting = f"the links of all but {left} pairs fit" if left else "all links fit"
+    return f"{fitting} {_with(other, reading)}"
+
+
+def doubt(rows: Iterable[Linked], reading: Reading) -> str | None:
+    """Why links that fit their sentences seem to be meant otherwise, with what to do; or None."""
+    linked = [*islice((row for row in rows if row.links), LOOKED_AT)]
+    others = [each for each in READINGS if each != reading and all(r.fits(each) for r in linked)]
+    if not others:
+        return None
+    together = _Together(linked)
+    chances = {other: together.chances(reading, other) for other in others}
+    likely = {other: better for other, (better, _) in chances.items() if better < IMPROBABLE}
+    best = min(likely, key=lambda other: likely[other], default=None)
+    from_one = [each for each in others if each.start > reading.start
+                and chances[each][1] > IMPROBABLE]  # fmt: skip
+    sides = [name for side, name in enumerate(("source", "target"))
+             if from_one and _untouched(linked, reading, side) < IMPROBABLE]  # fmt: skip
+    if sides:
+        best = best if best in from_one else from_one[0]
+        return (
+            f"no link touches the first word of a {' or '.join(sides)} sentence; if links count "
+            f"words from 1, add {best.options}"
+        )
+    if best is None:
+        return None
+    return (
+        "the words that links join stand together more often in other sentences "
+        f"{_with(best, reading)}, where all links fit, too"
+    )
+
+
+def _with(other: Reading, reading: Reading) -> str:
+    """`with --links-from 1`, or without what is given now."""
+    if other.options:
+        return f"with {other.options}"
+    return f"without {reading.options}"
+
+
+def _by_chance(more: int, fewer: int) -> float:
+    """The probability of so many of two equally likely outcomes, or of more."""
+    both = more + fewer
+    return float(sum(comb(both, number) for number in range(more, both + 1)) / 2**both)
+
+
+def _untouched(rows: Sequence[Linked], reading: Reading, side: int) -> float:
+    """The probability that no first word of a side is linked, were it linked as often as the same
+    word elsewhere; 1 if one is. Words that stand nowhere else count once each, as any word."""
+    touched, seen = Counter[str](), Counter[str]()
+    first, shares = list[str](), dict[str, float]()
+    for row in rows:
+        words = [_plain(word) for word in (row.source, row.target)[side]]
+        linked = {link[side] for link in reading.read(row.links)}
+        if 0 in linked:
+            return 1.0
+        first.append(words[0])
+        shares[words[0]] = min(len(linked) / len(words), shares.get(words[0], 1.0))
+        seen.update(words[1:])
+        touched.update(words[at] for at in linked)
+    total = 0.0
+    for word, count in Counter(first).items():
+        if seen[word]:
+            total += count * log(1 - touched[word] / (seen[word] + 1))
+        elif any(map(str.isalnum, word)):
+            total += log(1 - shares[word] * 0.999)
+    return exp(total)
+
+
+def _plain(word: str) -> str:
+    return word.casefold()
+
+
+class _Together:
+    """How often words stand in the same sentence pair, of those that some reading links."""
+
+    def __init__(self, rows: Sequence[Linked]) -> None:
+        self.rows = [
+            Linked(row.links, [*map(_plain, row.source)], [*map(_plain, row.target)])
+            for row in rows[:LOOKED_AT]
+        ]
+        wanted = defaultdict[str, set[str]](set)
+        for row in self.rows:
+            for i, j in (link for each in READINGS for link in each.read(row.links)):
+                if 0 <= i < len(row.source) and 0 <= j < len(row.target):
+                    wanted[row.source[i]].add(row.target[j])
+        self.sources, self.targets = Counter[str](), Counter[str]()
+        self.both = Counter[tuple[str, str]]()
+        for row in self.rows:
+            first, second = {*row.source}, {*row.target}
+            self.sources.update(first)
+            self.targets.update(second)
+            self.both.update((a, b) for a in first for b in wanted[a] & second)
+
+    def chances(self, reading: Reading, other: Reading) -> tuple[float, float]:
+        """How probable it is that the other reading, were it as good, links words that stand
+        together in so many pairs better, or in so many worse; of those whose links fit in both."""
+        better = worse = 0
+        for row in self.rows:
+            if row.fits(reading) and row.fits(other):
+                own, theirs = (self._mean(row, each) for each in (reading, other))
+                better += theirs > own + 1e-9
+                worse += own > theirs + 1e-9
+        return _by_chance(better, worse), _by_chance(worse, better)
+
+    def _mean(self, row: Linked, reading: Reading) -> float:
+        """How far linked words stand together more often than by chance in all pairs but this one,
+        as a correlation of where they stand."""
+        found = 0.0
+        for i, j in reading.read(row.links):
+            first, second = row.source[i], row.target[j]
+            one, other = self.sources[first] - 1, self.targets[second] - 1
+            if one and other:
+                excess = self.both[first, second] - 1 - one * other / (len(self.rows) - 1)
+                found += excess / sqrt(one * other)
+        return found / len(row.links)
