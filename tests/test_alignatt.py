@@ -220,7 +220,7 @@ def test_known_names_are_mapped_and_unknown_ones_stay(tmp_path: Path) -> None:
 def test_which_end_of_an_unknown_score_is_best_is_read_or_said(tmp_path: Path) -> None:
     matrix, alone = {"all_heads_ranked": LISTED[:4]}, {"all_heads_ranked": LISTED}
     for lists in (matrix, {**alone, "ts_matrix": None}):
-        empty = {"token_alignment_heads": None}
+        empty = {"token_alignment_heads": [] if "ts_matrix" not in lists else None}
         _, said = told(tmp_path, score_name=MAE, **empty, **lists)
         assert not said  # the file lists the highest first
         turned = {**lists, "all_heads_ranked": LISTED[::-1][: len(lists["all_heads_ranked"] or [])]}

@@ -204,6 +204,8 @@ def _first(scores: HeadScores, heads: Sequence[Head], near: float) -> str | None
             for head, (_, score) in zip(heads, ranked, strict=False)
         )
 
+    if not heads:
+        return None
     if any(begin(scores.ranked(by)) for by in get_args(Rank)):
         return "highest"
     rising = begin(scores.ranked("score")[::-1]) and list(heads) != sorted(heads)
