@@ -94,7 +94,9 @@ def _model_facts(model: Mapping[str, Any], provenance: Mapping[str, Any]) -> dic
     facts = {name: value for name, value in model.items() if name != "cautions"}  # said above
     known = {"name": "model", "digest": "weights", "revision": "revision", "dtype": "dtype",
              "device": "device", "system_turn": "system_turn",
-             "prompt_date": "prompt_date"}  # fmt: skip
+             "prompt_date": "prompt_date", "template_told": "template_told",
+             "answers_follow": "answers_follow",
+             "generation_settings": "generation_settings"}  # fmt: skip
     facts |= {name: facts.get(name) or provenance.get(key) for name, key in known.items()}
     geometry = facts.get("geometry")
     counts = geometry.get("counts") if isinstance(geometry, Mapping) else None

@@ -19,6 +19,7 @@ from headscope.errors import Caution, InputError, MissingExtra, ModelError, need
 from headscope.executors import Execution
 from headscope.progress import Progress, Steps
 from headscope.results.common import ComparedResult, ModelFacts, ModelResult
+from headscope.results.translation import TranslationResult
 from headscope.runs.codec import Result, decode
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 from headscope.shown.words import sentence_of
@@ -468,13 +469,14 @@ def run_with_model(
 
     def with_model(run: Run) -> Any:
         computed: Any = compute(run)
+        said = tuple(prompts.get("cautions", ()))
         if isinstance(computed, ModelResult):
             facts = computed.model or decode(ModelFacts, about_model(lm) | prompts)
-            if said := tuple(prompts.get("cautions", ())):
+            if said:
                 facts = dataclasses.replace(facts, cautions=said)
             computed = dataclasses.replace(computed, model=facts)
-            if isinstance(computed, ComparedResult) and said:
-                computed = dataclasses.replace(computed, cautions=(*computed.cautions, *said))
+        if isinstance(computed, ComparedResult | TranslationResult) and said:
+            computed = dataclasses.replace(computed, cautions=(*(computed.cautions or ()), *said))
         return computed
 
     signed = {"computed_in": dtype_name(lm), **settings}

@@ -71,8 +71,7 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     if isinstance(result, ClusterJob):
         return _job(result)
     shown = study.show(result, run)
-    facts = getattr(result, "model", None)
-    of_model = getattr(facts, "cautions", None) or ()
+    of_model = getattr(getattr(result, "model", result), "cautions", None) or ()
     more = [words for words in of_model if words not in shown.cautions]
     shown = replace(shown, cautions=[*shown.cautions, *more]) if more else shown
     details = getattr(result, "details", result)
