@@ -510,11 +510,11 @@ def run_with_model(
         began,
         lambda: about_loaded(lm, **about, **known),
         kind=kind,
-        cautions=(*_cautions(lm, bool(templated)), *cautions),
+        cautions=(*cautions_of(lm, bool(templated)), *cautions),
     )
 
 
-def _cautions(lm: LanguageModel, templated: bool) -> tuple[str, ...]:
+def cautions_of(lm: LanguageModel, templated: bool) -> tuple[str, ...]:
     """What is to be known of any number of a model, and of one whose prompts went through its chat
     template, in sentences."""
     from headscope.lm.checkpoints import about_adapter
