@@ -94,6 +94,7 @@ class FormationResult(Ranking, Checked, Result):
     threshold: float
     inactive: float = 0.0
     method: str | None = entry(absent=True)
+    cautions: tuple[str, ...] | None = entry(absent=True)
     k: int
     last: str = ""
     checkpoints: tuple[CheckpointRow, ...]

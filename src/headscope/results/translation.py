@@ -44,6 +44,7 @@ class TranslationResult(TranslationScores, Checked, Result, Scored):
     """The result of the command; of several directions the mean, and each of them."""
 
     directions: Mapping[str, TranslationScores] | None = entry(absent=True)
+    cautions: tuple[str, ...] | None = entry(absent=True)
 
 
 @dataclass(frozen=True, kw_only=True)

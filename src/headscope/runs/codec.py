@@ -39,8 +39,7 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Displayed, Record):
-    """What every command returns: its format, the run's signature and folder, the seconds it took,
-    and in sentences what weakens it.
+    """What every command returns: its format, the run's signature and folder, the seconds it took.
 
     A command leaves them to the run protocol, unless it has a signature of its own; the command
     line tells the seconds of commands without a run.
@@ -50,7 +49,6 @@ class Result(Displayed, Record):
     signature: str = field(default="", repr=False)
     run: str | None = None
     seconds: float = 0.0
-    cautions: tuple[str, ...] = field(default=(), metadata={"spared": True})
 
     @property
     def pending(self) -> bool:

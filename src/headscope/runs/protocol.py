@@ -62,7 +62,7 @@ def carry_out(
     `compute` goes on with what the open run holds. Added to its result are the `signature`, unless
     it has its own, `run` and the `seconds` since `began` (`time.monotonic()`; None: now). With
     `fills_up` a finished run is computed again and its result replaced. `kind` is the type of the
-    result, `cautions` are put before its own. The other arguments are those of `open_run`.
+    result, `cautions` are put before those it has. The other arguments are those of `open_run`.
     """
     began = time.monotonic() if began is None else began
     with open_run(out, command, config, inputs, provenance=provenance) as run:
@@ -92,8 +92,9 @@ def _completed(
     if isinstance(computed, Result):
         signature = computed.signature or run.signature
         taken = computed.seconds or seconds
-        cautions = (*cautions, *computed.cautions)
-        typed = replace(computed, signature=signature, run=path, seconds=taken, cautions=cautions)
+        known: Any = computed  # a type with cautions, where there are some
+        said = {"cautions": (*cautions, *(known.cautions or ()))} if cautions else {}
+        typed = replace(known, signature=signature, run=path, seconds=taken, **said)
         if not typed.pending:
             run.finish(encode(typed))
         return typed

@@ -37,7 +37,7 @@ from headscope.find.translation_config import (
     check_aligner,
     llm_aligner,
 )
-from headscope.runs import Result, Signature, configuration, decode, dump_json, file_digest
+from headscope.runs import Result, Signature, configuration, decode, dump_json, entry, file_digest
 from headscope.settings import MadeBy, Nested, Option, Settings
 from headscope.shown.words import count
 from headscope.studies.models import (
@@ -101,6 +101,7 @@ class AlignResult(Result):
     pairs: int
     links: int
     skipped: int
+    cautions: tuple[str, ...] | None = entry(absent=True)
 
 
 def align(config: Align, out: Path | None = None) -> AlignResult:
@@ -138,7 +139,7 @@ def align(config: Align, out: Path | None = None) -> AlignResult:
         text = dump_json({**note, "result": result}, indent=2)
         write_text_atomically(align_note(file), text + "\n")
     made: AlignResult = decode(AlignResult, result)
-    return replace(made, signature=str(key), run=str(file), cautions=pairs.cautions)
+    return replace(made, signature=str(key), run=str(file), cautions=pairs.cautions or None)
 
 
 def _by_heads(config: Align, pairs: PairFile, how: AlignWords) -> tuple[AlignWords, dict[str, Any]]:

@@ -71,7 +71,8 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     if isinstance(result, ClusterJob):
         return _job(result)
     shown = study.show(result, run)
-    more = [words for words in result.cautions if words not in shown.cautions]
+    said = getattr(result, "cautions", None) or ()
+    more = [words for words in said if words not in shown.cautions]
     shown = replace(shown, cautions=[*shown.cautions, *more]) if more else shown
     details = getattr(result, "details", result)
     written = encode(details)
