@@ -57,7 +57,7 @@ def executing_device(module: nn.Module) -> torch.device:
     device = (weight if isinstance(weight, torch.Tensor) else next(held)).device
     if device.type != "meta":
         return device
-    for hook in _hooks(module):
+    for hook in hooks_of(module):
         place = getattr(hook, "execution_device", None)
         if place is not None and torch.device(place).type != "meta":
             return torch.device(place)
@@ -72,7 +72,8 @@ def input_device(model: Any) -> torch.device:
     return executing_device(inner_model(model).get_input_embeddings())
 
 
-def _hooks(module: nn.Module) -> Sequence[Any]:
+def hooks_of(module: nn.Module) -> Sequence[Any]:
+    """The hooks by which `accelerate` places a module."""
     hook = getattr(module, "_hf_hook", None)
     return () if hook is None else getattr(hook, "hooks", (hook,))
 
@@ -92,7 +93,7 @@ def stored_tensor(model: nn.Module, name: str, value: torch.Tensor) -> torch.Ten
     parts = name.split(".")
     for end in range(len(parts) - 1, -1, -1):
         place, inside = ".".join(parts[:end]), ".".join(parts[end:])
-        for hook in _hooks(model.get_submodule(place)):
+        for hook in hooks_of(model.get_submodule(place)):
             waiting = getattr(hook, "weights_map", None)
             if waiting is not None and inside in waiting:
                 tensor: torch.Tensor = waiting[inside]
