@@ -8,6 +8,8 @@ import os
 import re
 import subprocess
 import sys
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.data.files import files_below
+from headscope.data.link_readings import Linked, Reading, doubt
 from headscope.data.pairs import (
     PairSource,
     SentencePair,
@@ -33,7 +36,8 @@ from headscope.data.pairs import (
     write_pairs,
 )
 from headscope.data.words import read_concepts
-from headscope.errors import InputError
+from headscope.errors import Caution, InputError
+from headscope.pocket.sample import sample_pairs
 
 
 def write(path: Path, content: str | bytes) -> str:
@@ -53,6 +57,79 @@ def failure(path: str | Path, **options: object) -> str:
 
 
 # --- links ---------------------------------------------------------------------------------------
+
+READINGS_ASKED: list[dict[str, Any]] = [
+    {},
+    {"links_swapped": True},
+    {"links_from": 1},
+    {"links_from": 1, "links_swapped": True},
+]
+
+
+def written_so(
+    path: Path, pairs: Sequence[SentencePair], reading: Mapping[str, Any], fitting: bool = False
+) -> str:
+    """A file whose links count and stand so; `fitting`: without those that do not fit from 0."""
+    lines = ["source\ttarget\tlinks\n"]
+    for pair in pairs:
+        sizes, start = [len(side) for side in pair.words], reading.get("links_from", 0)
+        links = [(i + start, j + start) for i, j in sorted(pair.links or ())]
+        links = [(j, i) for i, j in links] if reading.get("links_swapped") else links
+        links = [(i, j) for i, j in links if not fitting or (i < sizes[0] and j < sizes[1])]
+        cell = " ".join(f"{i}-{j}" for i, j in links)
+        lines.append(f"{pair.source}\t{pair.target}\t{cell}\n")
+    return write(path, "".join(lines))
+
+
+@pytest.mark.parametrize("reading", READINGS_ASKED)
+@pytest.mark.parametrize("direction", ["en-de", "tr-en"])
+def test_links_are_read_as_they_count_and_stand(
+    tmp_path: Path, reading: dict[str, Any], direction: str
+) -> None:
+    """Otherwise they are refused by name of the option, or warned of where they happen to fit."""
+    pairs = sample_pairs(direction, "test", 100, 0).pairs
+    path = written_so(tmp_path / "whole.tsv", pairs, reading)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Caution)
+        assert [pair.links for pair in read(path, **reading)] == [pair.links for pair in pairs]
+    names = {"links_from": "--links-from 1", "links_swapped": "--links-swapped"}
+    wanted = " ".join(names[name] for name in reading)
+    for other in READINGS_ASKED:
+        if other == reading:
+            continue
+        told = failure(path, **other)
+        fix = f"with {wanted}" if wanted else "without " + " ".join(names[name] for name in other)
+        assert told.endswith(f"all links fit {fix}")
+    path = written_so(tmp_path / "fitting.tsv", pairs, reading, fitting=True)
+    with warnings.catch_warnings(record=True) as told_of:
+        warnings.simplefilter("always", Caution)
+        cautions = read_pairs(PairSource(path, direction)).cautions
+    assert [str(each.message) for each in told_of] == [*cautions]
+    found = [each for each in names.values() if any(each in words for words in cautions)]
+    assert len(cautions) == bool(wanted) and " ".join(sorted(found)) == wanted
+
+
+@given(st.permutations(range(12)), st.integers(1, 12))
+def test_few_links_or_words_that_no_link_touches_elsewhere_are_no_sign(
+    order: list[int], many: int
+) -> None:
+    """A mark before every sentence, and links of a few pairs."""
+    rows = [
+        Linked(frozenset({(1, 1), (2, 2)}), ["<de>", f"a{n}", "b", "c"], ["-", f"x{n}", "y", "z"])
+        for n in order[:many]
+    ]
+    assert doubt(rows, Reading()) is None
+    assert doubt([Linked(frozenset({(1, 1)}), ["a", "b", "c"], ["x", "y", "z"])], Reading()) is None
+    assert doubt([], Reading()) is None
+
+
+def test_one_wrong_link_names_no_option(tmp_path: Path) -> None:
+    pairs = [*sample_pairs("en-de", "test", 40, 0).pairs]
+    pairs[7] = replace(pairs[7], links=(pairs[7].links or frozenset()) | {(99, 99)})
+    assert "--links" not in failure(written_so(tmp_path / "wrong.tsv", pairs, {}))
+    one = written_so(tmp_path / "one.tsv", pairs, {"links_from": 1})
+    assert failure(one).endswith("the links of all but 1 pairs fit with --links-from 1")
+
 
 links_strategy = st.frozensets(st.tuples(st.integers(0, 300), st.integers(0, 300)), max_size=20)
 

@@ -300,6 +300,42 @@ def test_other_aligners_stand_beside_eflomal(tmp_path: Path, loaded: None) -> No
     assert result.details.heads == () and not result.tests
 
 
+def test_links_that_count_from_1_are_cautioned_where_they_are_used(
+    tmp_path: Path, command: Callable[..., Said]
+) -> None:
+    """In JSON, the terminal and the page; read from 1 they are the links that there were."""
+    pytest.importorskip("eflomal")
+    pairs, data = sample_pairs("en-de", "test", 30, 0).pairs, tmp_path / "one.tsv"
+    lines = ["source\ttarget\tlinks"]
+    for pair in pairs:
+        first, second = pair.words
+        links = [(i + 1, j + 1) for i, j in pair.links or ()]
+        cell = " ".join(f"{i}-{j}" for i, j in links if i < len(first) and j < len(second))
+        lines.append(f"{pair.source}\t{pair.target}\t{cell}")
+    data.write_text("\n".join(lines), "utf-8")
+    own = ("--data", data, "--pair", "en-de")
+    verified = ("verify", "alignment", *own, "--aligner", "eflomal")
+    scored = ("find", "translation-score", *own, "--limit", 20, "--aligner", "links")
+    values = {}
+    for name, how in (("one", ()), ("from", ("--links-from", 1))):
+        for words in (verified, scored):
+            out = tmp_path / f"{words[0]} {name}"
+            code, said, err = command(*words, *how, "--out", out, "--json")
+            assert code == 0
+            cautions = json.loads(said).get("cautions", [])
+            assert any("add --links-from 1" in each for each in cautions) == (not how)
+            assert ("add --links-from 1" in err) == (not how)
+            command("report", out, "--out", out / "page.html")
+            page = (out / "page.html").read_text("utf-8")
+            assert ("no link touches word 0" in page) == (not how)
+        values[name] = json.loads((tmp_path / f"verify {name}" / "result.json").read_text("utf-8"))
+    one, read = (
+        next(row["value"] for row in values[name]["levels"] if row["statistic"] == "f1")
+        for name in ("one", "from")
+    )
+    assert read > one + 0.05
+
+
 def test_the_commands(tmp_path: Path, command: Callable[..., Said]) -> None:
     pytest.importorskip("eflomal")
     pairs = sample_pairs("en-de", "dev", 8, 0)

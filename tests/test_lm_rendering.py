@@ -28,6 +28,7 @@ from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import encode_answers, uses_chat, wrap_prompts
 from headscope.lm.rendering import PROMPT_DATE
 from headscope.lm.tokens import ChatWriter, end_of_turn
+from headscope.shown.words import sentence_of
 from headscope.studies.models import (
     ModelChoice,
     about_prompts,
@@ -455,6 +456,29 @@ def test_a_contradiction_is_told_in_json_terminal_and_page(
 def cautions_of(printed: str) -> list[str]:
     cautions: list[str] = json.loads(printed)["model"]["cautions"]
     return cautions
+
+
+def test_scores_have_it_and_the_settings_too(command: Callable[..., Any], tmp_path: Path) -> None:
+    lm = chat_model(PLACES["harmony"][0])
+    words = sentence_of(str(ChatWriter(lm.tokenizer).contradiction))
+    own = copy.deepcopy(lm.model)
+    own.generation_config.update(repetition_penalty=1.5)
+    own.save_pretrained(tmp_path / "model")
+    lm.tokenizer.save_pretrained(tmp_path / "model")
+    write_pairs(tmp_path / "pairs.tsv", find_helpers.pairs("en-de", 3).pairs)
+    signatures = []
+    for name, more in (("run", ()), ("followed", ("--generation-config",))):
+        said = command(
+            "find", "translation-score", "--model", tmp_path / "model", "--pair", "en-de",
+            "--data", tmp_path / "pairs.tsv", "--out", tmp_path / name, "--json", *more,
+        )  # fmt: skip
+        told = json.loads(said.out)
+        signatures.append(told["signature"])
+        assert told["cautions"] == [words]
+        assert command("report", tmp_path / name).code == 0
+        page = html.unescape((tmp_path / name / "report.html").read_text("utf-8"))
+        assert words[-40:] in page and "repetition_penalty=1.5" in page
+    assert len(set(signatures)) == 2
 
 
 def test_a_comparison_has_it_among_its_cautions(tmp_path: Path) -> None:

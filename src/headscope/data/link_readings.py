@@ -20,8 +20,11 @@ Links = frozenset[tuple[int, int]]
 
 #: Sentence pairs with links that are looked at.
 LOOKED_AT = 2000
-#: Links that are read rightly seem wrong with at most this probability.
-IMPROBABLE = 1e-4
+#: Links that are read rightly seem wrong with at most this probability, by each sign. Of 2,508
+#: parts of 5 to 200 pairs, of 11 files that people or language models linked and of 40 of the
+#: pocket model's, none did; of parts of 60 pairs written from 1, 99 to 100 % did, of such with the
+#: target first 87 to 100 %.
+IMPROBABLE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,7 @@ def doubt(rows: Iterable[Linked], reading: Reading) -> str | None:
     if sides:
         best = best if best in from_one else from_one[0]
         return (
-            f"no link touches the first word of a {' or '.join(sides)} sentence; if links count "
+            f"no link touches word 0 of any {' or '.join(sides)} sentence; if links count "
             f"words from 1, add {best.options}"
         )
     if best is None:

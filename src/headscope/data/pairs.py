@@ -498,8 +498,9 @@ def _read_alignments(
         raise InputError(f"{source.data}: no pair has words that stand in its sentences")
     cautions = [
         f"{len(unplaced)} of {len(rows)} pairs are left out, since their words do not follow one "
-        f"another in their sentences (the first on line {unplaced[0]})"
-    ] * bool(unplaced)
+        f"another in their sentences (the first on line {line})"
+        for line in unplaced[:1]
+    ]
     return pairs, digest, cautions
 
 

@@ -89,15 +89,6 @@ def hooked(
         yield
 
 
-AnyHook = TypeVar("AnyHook", bound=Callable[..., Any])
-
-
-def leaves_numbers(hook: AnyHook) -> AnyHook:
-    """Mark a hook of headscope that a model may have while a study runs: it changes no number."""
-    vars(hook)["leaves_numbers"] = True
-    return hook
-
-
 class _Stopped(Exception):
     """Ends a pass of which nobody needs the rest; it never leaves `ended_early`."""
 

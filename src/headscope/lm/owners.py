@@ -22,15 +22,17 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
 
 from headscope.errors import Caution, InputError
+
+AnyHook = TypeVar("AnyHook", bound=Callable[..., Any])
 
 #: What a thread owns a model for, as messages say it.
 PASSES, OPEN, STUDY = "passes", "open gates or recordings", "a study"
@@ -154,9 +156,16 @@ def attaching(model: Any) -> Iterator[None]:
             _attaching.reset(before)
 
 
+def leaves_numbers(hook: AnyHook) -> AnyHook:
+    """Mark a hook of headscope that a model may have while a study runs: it changes no number."""
+    vars(hook)["leaves_numbers"] = True
+    return hook
+
+
 def _guard(inner: nn.Module, decoder: nn.Module) -> Any:
     of, here = weakref.ref(inner), weakref.ref(decoder)
 
+    @leaves_numbers
     def check(module: nn.Module, _: tuple[Any, ...]) -> None:
         model = of()
         # Not in a copy of the model; nor where a backward pass computes something again, which a

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from headscope.errors import InputError
-from headscope.lm.hooks import leaves_numbers
 from headscope.lm.interpose import Call
+from headscope.lm.owners import leaves_numbers
 
 #: The numbers of the processes that this one joined by `begin`.
 _JOINED: list[int] = []

@@ -100,4 +100,3 @@ class FormationResult(Ranking, Checked, Result):
     skipped: tuple[Skipped, ...]
     same_tokenizer: bool
     data: Mapping[str, SeriesData]
-    cautions: tuple[str, ...] | None = entry(absent=True)

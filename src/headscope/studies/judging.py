@@ -231,7 +231,8 @@ def tokens_of(lm: LanguageModel) -> Iterator[dict[str, float]]:
     tried once of a model, about 100 tokens, counts for what comes first."""
     import torch
 
-    from headscope.lm.hooks import hooked, leaves_numbers
+    from headscope.lm.hooks import hooked
+    from headscope.lm.owners import leaves_numbers
 
     layers, counted = lm.decoder_layers, {"forward_tokens": 0.0, "gradient_tokens": 0.0}
 

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import re
+import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -20,6 +21,7 @@ from headscope.executors import Execution
 from headscope.progress import Progress, Steps
 from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import Result, decode
+from headscope.runs.plain import file_digest
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 from headscope.shown.words import sentence_of
 
@@ -356,12 +358,22 @@ def _settled(config: Any) -> Any:
 
 
 def _tokenizer(tokenizer: Any) -> Any:
-    """What decides a tokenizer's tokens; padding and cutting are settings of single calls."""
+    """What decides a tokenizer's tokens; padding and cutting are settings of single calls.
+
+    Settings outside of its backend count where they are not as they are by default.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        return sorted(tokenizer.get_vocab().items())
+    own: dict[str, Any] = {}
+    if getattr(tokenizer, "split_special_tokens", False):
+        own["split_special_tokens"] = True
+    if backend is None:  # its vocabulary is not all: merges, pieces, normalisation
+        with tempfile.TemporaryDirectory() as folder:
+            files = tokenizer.save_pretrained(folder)
+            own |= {Path(file).name: file_digest(file) for file in files if Path(file).is_file()}
+        return [sorted(tokenizer.get_vocab().items()), own]
     settings: dict[str, Any] = json.loads(backend.to_str())
-    return {name: settings[name] for name in settings if name not in ("padding", "truncation")}
+    passing = ("padding", "truncation")
+    return {name: settings[name] for name in settings if name not in passing} | own
 
 
 def _digest(value: Any) -> str:
@@ -510,11 +522,11 @@ def run_with_model(
         began,
         lambda: about_loaded(lm, **about, **known),
         kind=kind,
-        cautions=(*_cautions(lm, bool(templated)), *cautions),
+        cautions=(*cautions_of(lm, bool(templated)), *cautions),
     )
 
 
-def _cautions(lm: LanguageModel, templated: bool) -> tuple[str, ...]:
+def cautions_of(lm: LanguageModel, templated: bool) -> tuple[str, ...]:
     """What is to be known of any number of a model, and of one whose prompts went through its chat
     template, in sentences."""
     from headscope.lm.checkpoints import about_adapter

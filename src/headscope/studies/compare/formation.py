@@ -62,7 +62,7 @@ from headscope.studies.find.translation import describe_all, write_found_on
 from headscope.studies.models import (
     POCKET,
     ModelChoice,
-    about_prompts,
+    cautions_of,
     dtype_name,
     model_inputs,
     model_provenance,
@@ -244,8 +244,7 @@ def formation(
                 )
                 for pair, pairs in found_on.items()
             },
-            cautions=tuple(dict.fromkeys(said for each in opened for said in each.cautions))
-            or None,
+            cautions=tuple(dict.fromkeys(said for each in opened for said in each.cautions)),
         )
 
     return carry_out(
@@ -326,7 +325,7 @@ def _open_all(
             chat = resolved_chat(lm, config.score).chat
             inputs = model_inputs(lm) | {"chat": str(chat)}
             inputs |= template_inputs(lm) if chat else {}
-            said = tuple(about_prompts(lm).get("cautions", ())) if chat else ()
+            said = cautions_of(lm, bool(chat))
             opened.append(Opened(checkpoint, lm.geometry, inputs, dtype_name(lm), said))
             del lm
             gc.collect()

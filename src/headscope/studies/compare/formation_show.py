@@ -41,7 +41,7 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
     rows, data = result.checkpoints, result.data.values()
     scored = result.method is None
     checked = min((series.verified_on for series in data), default=FEW)
-    cautions = [*(result.cautions or ())]
+    cautions = [*result.cautions]
     if checked < FEW:
         cautions.append(f"chrF++ is measured on few sentences ({checked} of a direction).")
     if not result.same_tokenizer:
