@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
-from headscope.heads import Gate, Geometry, Head, HeadSet, check_geometry, count_of
+from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, check_geometry, count_of
 
 GEOMETRY = Geometry((3, 0, 5, 2))
 HEADS = list(GEOMETRY.heads())
@@ -150,6 +150,20 @@ def test_gate_is_read_only_and_its_own_copy() -> None:
     assert gate.is_identity
     with pytest.raises(ValueError, match="read-only"):
         gate.values[0, 0] = 7
+
+
+def test_tensors_that_have_gradients_are_numbers() -> None:
+    torch = pytest.importorskip("torch")
+    there = GEOMETRY.mask()
+    values = torch.rand(GEOMETRY.shape, requires_grad=True).bfloat16()
+    values = torch.where(torch.from_numpy(there), values, 1)
+    gate = Gate(GEOMETRY, values)
+    assert torch.equal(torch.from_numpy(gate.values.copy()), values.detach().float())
+    rows = [list(row) for row in values]
+    scores = HeadScores(GEOMETRY, rows, "own")  # type: ignore[arg-type]
+    assert np.array_equal(scores.values[there], values.detach().double().numpy()[there])
+    mask = values > 0.5
+    assert HeadSet.from_mask(GEOMETRY, mask & torch.from_numpy(there)).heads
 
 
 def test_gate_refuses_what_is_no_gate() -> None:

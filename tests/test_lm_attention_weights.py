@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -11,13 +13,14 @@ from small_models import ARCHITECTURES, build
 from headscope.errors import InputError
 from headscope.heads import Head
 from headscope.lm.attention import scores as arithmetic
+from headscope.lm.attention.peaks import PeakRequest, attention_peaks
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.attention.scores import Block, _Running, softmax_of_chosen
 from headscope.lm.attention.weights import WeightRequest, attention_weights
 from headscope.lm.inputs import forward_inputs
 from headscope.lm.interpose import observing
 from headscope.lm.model import LanguageModel
-from lm_helpers import full_weights, sample_batch, whole_text
+from lm_helpers import full_weights, sample_batch, tokenizer, whole_text
 
 VARIED = ["llama", "gemma2", "gemma3", "qwen3_next", "gpt_oss", "bloom"]
 #: Rows of the left-padded batch; the longest is more than twice a sliding window.
@@ -350,3 +353,66 @@ def test_requests_that_do_not_fit_are_refused():
         recorded(lm, batch, WeightRequest(places(batch, 0), rows=rows))
     with pytest.raises(InputError, match=r"2\.0"):
         recorded(lm, batch, WeightRequest(places(batch, 0), (Head(2, 0),)))
+
+
+def prefixed(seed: int = 1) -> Any:
+    """A Llama with four keys and values before every text (PEFT prefix tuning)."""
+    peft = pytest.importorskip("peft")
+    torch.manual_seed(seed)
+    config = peft.PrefixTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
+    model = peft.get_peft_model(build("llama"), config).eval()
+    for name, parameter in model.named_parameters():
+        if "prompt" in name:
+            torch.nn.init.normal_(parameter)
+    return model
+
+
+def test_keys_of_prefix_tuning_take_their_share_and_are_no_keys_of_the_text() -> None:
+    """Against the weights that the model returns, softmax over these keys and the text's; padded
+    rows, and steps of generation."""
+    lm = LanguageModel.wrap(prefixed(), tokenizer())
+    batch = sample_batch()
+    full = full_weights(lm, batch)
+    keys = torch.arange(full.shape[2])[None].repeat(len(full), 1)
+    counting = torch.zeros_like(keys, dtype=torch.bool)
+    counting[:, 3:] = True
+    with (
+        attention_weights(lm, WeightRequest(keys)) as weights,
+        attention_peaks(lm) as every,
+        attention_peaks(lm, PeakRequest(keys=counting)) as some,
+    ):
+        lm.forward(batch)
+    real = batch.attention_mask.bool()
+    at = weights.rows.T.tolist()
+    seen = real[*at]
+    mine, wanted = weights.weights[seen], full.transpose(1, 2)[*at][seen]
+    torch.testing.assert_close(mine, wanted[..., 4:], rtol=1e-4, atol=1e-5)
+    assert float(mine.sum(dim=-1).max()) < 1 - 1e-4
+
+    best = wanted.argmax(dim=-1) - 4
+    assert torch.equal(every.keys[seen].flatten(1).long(), best.clamp(min=-1))
+    assert bool((best < 0).any()) and bool((best >= 0).any())
+    few = wanted[..., 7:].argmax(dim=-1) + 3
+    sees = wanted[..., 7:].amax(dim=-1) > 0
+    assert torch.equal(some.keys[seen].flatten(1).long()[sees], few[sees])
+    assert bool((some.keys[seen].flatten(1)[~sees] == -1).all())
+
+    ids = [5, 6, 7, 8, 9]
+    with attention_peaks(lm, PeakRequest("last")) as steps:
+        made = lm.model.generate(input_ids=torch.tensor([ids]), max_new_tokens=3, do_sample=False)
+    again = lm.collate([made[0, :-1].tolist()])
+    with attention_peaks(lm) as whole:
+        lm.forward(again)
+    assert steps.rows.tolist() == [[0, place] for place in (4, 5, 6)]
+    assert torch.equal(steps.keys, whole.keys[4:7])
+    with lm.model.disable_adapter(), attention_peaks(lm) as plain:
+        lm.forward(again)
+    assert plain.rows.tolist() == whole.rows.tolist() and int(plain.keys.min()) >= 0
+
+
+@pytest.mark.parametrize("kind", ["PromptTuningConfig", "PromptEncoderConfig"])
+def test_tokens_of_an_adapter_among_those_of_a_text_are_told(kind: str) -> None:
+    peft = pytest.importorskip("peft")
+    config = getattr(peft, kind)(task_type="CAUSAL_LM", num_virtual_tokens=4)
+    with pytest.raises(InputError, match="virtual tokens"):
+        LanguageModel.wrap(peft.get_peft_model(build("llama"), config), tokenizer())

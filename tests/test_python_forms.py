@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 import json
 import re
@@ -27,6 +28,7 @@ from command_runs import CommandRun
 from headscope.data.prompts import DEFAULT_TEMPLATE, WrittenTemplate
 from headscope.errors import Caution, InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
+from headscope.lm import LanguageModel
 from headscope.own import digest_of
 from headscope.studies.functions import _with_lists_of_heads, function_of
 from lm_helpers import build, wrapped
@@ -129,6 +131,25 @@ def test_a_wrong_name_is_answered_with_the_nearest(ask: Any, words: str) -> None
 @pytest.fixture(scope="module")
 def pocket() -> Any:
     return headscope.load("pocket")
+
+
+@pytest.mark.parametrize("off", [torch.inference_mode, torch.no_grad])
+def test_gradients_are_taken_where_the_caller_takes_none(
+    off: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    training = {"pair": "en-de", "limit": 20, "steps": 3, "batch": 2, "held_out": 2,
+                "learning_rate": 20.0}  # fmt: skip
+    wanted = headscope.find.mask(headscope.load("pocket"), out="wanted", **training)
+    with off():
+        lm = headscope.load("pocket")
+        found = headscope.find.mask(lm, out="found", **training)
+    masks = [Path(run.run, "history.safetensors") for run in (wanted, found)]
+    assert masks[0].read_bytes() == masks[1].read_bytes()
+    with torch.inference_mode():
+        own = copy.deepcopy(lm.model)
+    with pytest.raises(InputError, match="inference_mode"):
+        headscope.find.mask(LanguageModel.wrap(own, lm.tokenizer, "pocket"), out="own", **training)
 
 
 def test_a_loaded_model_is_taken_wherever_a_model_is(
@@ -411,6 +432,19 @@ def test_a_measure_may_be_a_function(
     assert remove(["text", longer]).evidence == result.evidence
     again = headscope.verify.measure(result.run)
     assert again.evidence == result.evidence
+
+    def graded(texts: list[str], references: list[str]) -> Any:
+        weight = torch.ones(len(texts), requires_grad=True)
+        (weight.sum() ** 2).backward()
+        lengths = weight * torch.tensor([float(len(text)) for text in texts])
+        return list(lengths) if len(texts) % 2 else lengths.bfloat16()
+
+    with torch.inference_mode():  # in which the measure's own gradients would be missing, too
+        graded_levels = remove(graded).to_frame()["levels"].query("statistic == 'graded'")
+    assert len(graded_levels) == len(levels)
+    for level in graded_levels.itertuples():
+        own = [row for row in rows if row["condition"] == level.condition]
+        assert level.value == pytest.approx(np.mean([len(row["output"]) for row in own]), rel=1e-2)
     for wrong, words in (
         (lambda texts, references: [1] * len(texts), "called by its name, not <lambda>"),
         (chrf, "there is a measure chrf already"),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from headscope.data.words import plain_words
 from headscope.errors import InputError
 from headscope.evidence.rows import SHARE, Statistic
+from headscope.heads.geometry import without_gradients
 from headscope.measure import external, identify
 from headscope.measure.metrics import (
     bleu,
@@ -195,7 +196,7 @@ def own_measured(texts: Outputs, measure: OwnMeasure) -> Array:
     """A measure of the user's, of every output; `InputError` unless it gives a number for each."""
     given = measure.function.function(list(texts.outputs), list(texts.references))
     try:
-        numbers = np.asarray(given, dtype=np.float64)
+        numbers = np.asarray(without_gradients(given), dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"the measure {measure.name} gives no numbers ({error})") from error
     if numbers.shape != (len(texts.outputs),) or not np.isfinite(numbers).all():

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError, naming
-from headscope.heads.geometry import Geometry, check_geometry
+from headscope.heads.geometry import Geometry, check_geometry, without_gradients
 from headscope.heads.resolve import place_of
 from headscope.heads.sets import Gate, HeadSet
 from headscope.heads.store import check_finished, kind_of, read_json, read_tensors
@@ -42,7 +42,7 @@ class Adaptation:
     def __post_init__(self) -> None:
         if self.feed_forward is None:
             return
-        parts = np.array(self.feed_forward, dtype=np.float32)
+        parts = np.array(without_gradients(self.feed_forward), dtype=np.float32)
         layers = self.gate.geometry.layers
         if parts.shape != (layers,) or not np.isfinite(parts).all():
             raise InputError(

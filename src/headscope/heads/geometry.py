@@ -19,6 +19,15 @@ from headscope.options import Amount
 _HEAD = re.compile(r"\s*([0-9]{1,9})\.([0-9]{1,9})\s*")
 
 
+def without_gradients(given: Any) -> Any:
+    """The numbers of tensors as an array, wherever they lie and whether or not gradients are taken
+    through them; of lists those of each part, and everything else as it is."""
+    if hasattr(given, "detach"):
+        numbers = given.detach().cpu()
+        return (numbers.double() if numbers.is_floating_point() else numbers).numpy()
+    return [*map(without_gradients, given)] if isinstance(given, list | tuple) else given
+
+
 @dataclass(frozen=True, order=True)
 class Head:
     """One attention head: the index of its layer and its index among that layer's query heads.

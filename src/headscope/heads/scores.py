@@ -14,7 +14,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from headscope.display import some
 from headscope.errors import InputError
-from headscope.heads.geometry import Geometry, Head, HeadLike, check_geometry, count_of
+from headscope.heads.geometry import (
+    Geometry,
+    Head,
+    HeadLike,
+    check_geometry,
+    count_of,
+    without_gradients,
+)
 from headscope.heads.hub import Artifact
 from headscope.heads.sets import HeadSet
 from headscope.heads.store import Origin, Saved
@@ -101,7 +108,7 @@ class HeadScores(Artifact):
                 )
 
     def _over_heads(self, name: str, array: ArrayLike) -> NDArray[np.float64]:
-        copy = np.array(array, dtype=np.float64)
+        copy = np.array(without_gradients(array), dtype=np.float64)
         if copy.shape != self.geometry.shape:
             raise InputError(
                 f"{name} of {self.geometry} have the shape {self.geometry.shape}, not {copy.shape}"

@@ -12,7 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from headscope.display import some
 from headscope.errors import InputError
-from headscope.heads.geometry import Geometry, Head, HeadLike, check_geometry, count_of
+from headscope.heads.geometry import (
+    Geometry,
+    Head,
+    HeadLike,
+    check_geometry,
+    count_of,
+    without_gradients,
+)
 from headscope.heads.hub import Artifact
 from headscope.heads.store import Origin, Saved
 from headscope.options import Amount
@@ -66,7 +73,7 @@ class HeadSet(Artifact):
     @classmethod
     def from_mask(cls, geometry: Geometry, mask: ArrayLike) -> HeadSet:
         """The heads where the bool array `mask` (L, W) is True, by layer, then head."""
-        array = np.asarray(mask)
+        array = np.asarray(without_gradients(mask))
         if array.shape != geometry.shape or array.dtype != np.bool_:
             raise InputError(
                 f"a mask over {geometry} is a bool array of shape {geometry.shape}, "
@@ -180,7 +187,7 @@ class Gate(Artifact):
     origin: Origin = field(default_factory=Origin)
 
     def __post_init__(self) -> None:
-        values = np.array(self.values, dtype=np.float32)
+        values = np.array(without_gradients(self.values), dtype=np.float32)
         if values.shape != self.geometry.shape:
             raise InputError(
                 f"a gate over {self.geometry} has the shape {self.geometry.shape}, "

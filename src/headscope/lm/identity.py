@@ -114,8 +114,8 @@ def check_as_probed(lm: LanguageModel) -> None:
                 f"torch.autocast is on, so {lm.name} would not compute in {lm.dtype}, as results "
                 "would say; leave the block, or load the model in the dtype that is wanted"
             )
-    modes = [*_get_current_function_mode_stack(), *_get_current_dispatch_mode_stack()]
-    for mode in modes:
+    stacks: Any = (_get_current_function_mode_stack, _get_current_dispatch_mode_stack)
+    for mode in (mode for stack in stacks for mode in stack()):
         if not isinstance(mode, DeviceContext):
             raise InputError(
                 f"the mode {type(mode).__name__} of torch is on, and what it changes could not be "
@@ -252,7 +252,7 @@ class _Known:
         """A value of an attribute as JSON: numbers, texts and containers of them; tensors by their
         sums; of what the makers put there the name, or what it is configured to; of others what
         tells them apart."""
-        if value is None or isinstance(value, bool | int | float | str) and _made(type(value)):
+        if value is None or (isinstance(value, bool | int | float | str) and _made(type(value))):
             return value
         if isinstance(value, torch.Tensor):
             return sums(self.model, "", value)

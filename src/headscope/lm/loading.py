@@ -173,7 +173,9 @@ def load(
     )  # fmt: skip
 
     def prepare(attention: str | None) -> LanguageModel:
-        model = _model(folder, config, str(name), settings, offload_folder, attention)
+        # Weights that are made in inference mode would give no gradients ever.
+        with torch.inference_mode(False):
+            model = _model(folder, config, str(name), settings, offload_folder, attention)
         placed = settings["device_map"] is not None or tp_plan is not None
         if not placed and next(model.parameters()).device != target:
             model.to(target)

@@ -208,7 +208,15 @@ def _entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 @contextlib.contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
     """No parameter of a model requires a gradient inside, and it is in evaluation mode; all is as
-    before afterwards."""
+    before afterwards.
+
+    Raises `InputError` for weights through which no gradient can be taken.
+    """
+    if any(parameter.is_inference() for parameter in model.parameters()):
+        raise InputError(
+            f"the weights of {type(model).__name__} were made in torch.inference_mode, so no "
+            "gradients can be taken through them; load the model outside of it"
+        )
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     for parameter in parameters:
         parameter.requires_grad_(False)

@@ -43,7 +43,7 @@ from headscope.lm.gguf import is_gguf, open_gguf
 from headscope.lm.hooks import text_config
 from headscope.lm.identity import identity
 from headscope.lm.inputs import evaluating, forward_inputs
-from headscope.lm.owners import inner_model, owned
+from headscope.lm.owners import inner_model, owned, virtual_tokens
 from headscope.lm.queries import query_gated
 from headscope.lm.replacement import Replacement
 from headscope.lm.selfcheck import Noise, Proof, checked
@@ -128,6 +128,7 @@ class LanguageModel:
         if tokenizer is not None:
             tokens.check_tokenizer(tokenizer)
         refuse_wrong_layers(model)
+        virtual_tokens(model)
         with telling(
             lambda why: (
                 f"{name}: a pass over a few tokens fails ({why}); correct its configuration, or "

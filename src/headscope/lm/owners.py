@@ -85,6 +85,23 @@ def inner_model(model: Any) -> Any:
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
+def virtual_tokens(model: Any) -> int:
+    """How many keys and values stand before every text by prefix tuning (PEFT).
+
+    Raises `InputError` where an adapter puts tokens of its own among those of a text.
+    """
+    config = getattr(model, "active_peft_config", None)
+    if config is None or not config.is_prompt_learning or model._adapters_disabled:
+        return 0
+    if config.peft_type not in ("PREFIX_TUNING", "CARTRIDGE"):
+        raise InputError(
+            f"the adapter of {type(inner_model(model)).__name__} ({config.peft_type.value}) puts "
+            "virtual tokens before every text, which would be taken for the text's; use LoRA or "
+            "prefix tuning"
+        )
+    return int(config.num_virtual_tokens)
+
+
 @contextlib.contextmanager
 def owned(model: Any, what: str = PASSES) -> Iterator[None]:
     """Let this thread alone use a model of `transformers` here, inside the block.

@@ -13,7 +13,9 @@ import json
 import math
 import re
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, is_dataclass, replace
 from dataclasses import fields as fields_of
 from decimal import Decimal
@@ -82,7 +84,11 @@ def function_of(command: str) -> Callable[..., Any]:
                     f"there is no {name}; {nearest(name, known)}known: {', '.join(known)}"
                 )
         loads = bool(study.loads) and "progress" in takes
-        with chosen(wanted, loads) as progress, given_model(given.get("model")) as model:
+        with (
+            _with_gradients(),
+            chosen(wanted, loads) as progress,
+            given_model(given.get("model")) as model,
+        ):
             settings = build(study.settings, _typed(options, {**given, **model}))
             own = [name for name in ("template", "measure") if _has_functions(given.get(name))]
             if own and getattr(getattr(settings, "execution", None), "elsewhere", False):
@@ -102,6 +108,17 @@ def function_of(command: str) -> Callable[..., Any]:
     )
     described.__signature__ = _signature(options, names, takes)
     return call
+
+
+@contextmanager
+def _with_gradients() -> Iterator[None]:
+    """Gradients can be taken inside, whatever the caller has switched off, as in a command."""
+    torch = sys.modules.get("torch")
+    if torch is None:  # then nothing of it is switched off
+        yield
+        return
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 def _as_python(text: str) -> str:

@@ -26,8 +26,9 @@ class Attention:
 
     Attributes:
         weights: float32 (L, W, T, T), read-only: layers, heads, queries, keys. The softmax weights
-            that the model computes; a query's sum to 1 (to less where the model has a sink), and
-            later keys have 0. NaN where the model has no head, or where it was not asked for.
+            that the model computes; a query's sum to 1 (to less where the model has a sink, or keys
+            of prefix tuning, which are left out), and later keys have 0. NaN where the model has
+            no head, or where it was not asked for.
         tokens: the texts of the T tokens, special ones included.
         geometry: the heads of the model.
     """

@@ -20,7 +20,7 @@ import torch
 
 from headscope.heads import Geometry
 from headscope.lm.attention.plans import Plans, columns_of
-from headscope.lm.attention.recording import Pass, RowChoice, check_request, recording
+from headscope.lm.attention.recording import Began, Pass, RowChoice, check_request, recording
 from headscope.lm.attention.scores import largest
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.interpose import Call
@@ -55,8 +55,8 @@ class PeakStep:
     Attributes:
         rows: int64 (R, 2) on the CPU: batch row, and place in the padded sequence, of each query.
         keys: int32 (R, L, W) on the model's device: place in the padded sequence of the key with
-            the largest weight, for each layer and head; -1 where no allowed key is seen or no such
-            head exists.
+            the largest weight, for each layer and head; -1 where no allowed key is seen, no such
+            head exists, or the key is one of prefix tuning (PEFT), which no text has.
     """
 
     rows: torch.Tensor
@@ -115,6 +115,12 @@ class _PeakPass(Pass):
 
     what, exact = "peak", False
 
+    def __init__(self, began: Began, rows: RowChoice, keys: torch.Tensor | None) -> None:
+        super().__init__(began, rows, keys)
+        if keys is not None and self.virtual:
+            none = keys.new_zeros((len(keys), self.virtual))
+            self.keys = torch.cat([none, keys], dim=1)
+
     def of_call(self, site: AttentionSite, call: Call, plans: Plans) -> tuple[torch.Tensor, ...]:
         query, plan = call.query, plans.of(call)
         rows = plans.rows.take(query, plans.index(query.device))
@@ -139,6 +145,7 @@ class _PeakPass(Pass):
         shape = (first.shape[0], first.shape[2], *geometry.shape)
         peaks = torch.full(shape, -1, dtype=torch.int32, device=first.device)
         for layer, (places,) in self.found.items():
+            places = (places - self.virtual).clamp(min=-1)
             peaks[:, :, layer, : places.shape[1]] = places.transpose(1, 2).to(
                 peaks.device, torch.int32
             )

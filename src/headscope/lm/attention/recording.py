@@ -22,7 +22,7 @@ from headscope.lm.geometry import AttentionSite
 from headscope.lm.hooks import ended_early, hooked, kernel_name, once_a_model
 from headscope.lm.inputs import probe_pass
 from headscope.lm.interpose import Call, observing
-from headscope.lm.owners import interposing
+from headscope.lm.owners import interposing, virtual_tokens
 from headscope.lm.shards import whole, whole_call
 
 if TYPE_CHECKING:
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 #: Queries of each forward pass: bool (B, T), or the last of each call, or all.
 RowChoice = torch.Tensor | Literal["last", "all"]
+
+#: Tokens in the cache, positions (0: not known), attention mask, tokens of prefix tuning.
+Began = tuple[int, int, Any, int]
 
 #: How a model's attention is seen: at its attention function, or in the weights it returns.
 Way = Literal["function", "weights"]
@@ -110,9 +113,11 @@ class Pass(abc.ABC):
     """What is known while one forward pass runs.
 
     ``began`` are the tokens in the cache, positions (0: not known) and attention mask that the
-    decoder was called with; ``keys`` has a row for each of the batch, if any.
+    decoder was called with, and how many of the tokens in the cache are those of prefix tuning,
+    which have no place in the padded sequence; ``keys`` has a row for each of the batch, if any.
 
     Attributes:
+        past: tokens in the cache, those of prefix tuning, ``virtual``, among them.
         what: ``"peak"`` or ``"weight"``, for messages.
         exact: whether scores are wanted as softmax takes them; `keys` then do not restrict them.
         found: for each layer what was taken of it, tensors with heads in their second and rows in
@@ -122,10 +127,8 @@ class Pass(abc.ABC):
     what: ClassVar[str]
     exact: ClassVar[bool]
 
-    def __init__(
-        self, began: tuple[int, int, Any], rows: RowChoice, keys: torch.Tensor | None
-    ) -> None:
-        self.past, self._queries, self._padding = began
+    def __init__(self, began: Began, rows: RowChoice, keys: torch.Tensor | None) -> None:
+        self.past, self._queries, self._padding, self.virtual = began
         self._rows, self.keys = rows, keys
         self.found: dict[int, tuple[torch.Tensor, ...]] = {}
         self._plans: Plans | None = None
@@ -230,7 +233,7 @@ class Pass(abc.ABC):
         assert self._plans is not None  # a layer was seen, hence rows were chosen
         rows = self._plans.rows
         numbers = torch.arange(len(rows.index))[:, None].expand_as(rows.index)
-        where = torch.stack([numbers, rows.index + self.past], dim=-1)
+        where = torch.stack([numbers, rows.index + self.past - self.virtual], dim=-1)
         flat = [part.flatten(0, 1) for part in (where, *parts)]
         if bool(rows.valid.all()):
             return flat
@@ -242,10 +245,9 @@ P = TypeVar("P", bound=Pass)
 
 
 def _began(
-    module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[int, int, Any]:
-    """Tokens in the cache, positions (0: not known) and attention mask that a decoder is about to
-    be called with.
+    lm: LanguageModel, module: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Began:
+    """What a decoder is about to be called with.
 
     A static cache counts on its device: this is the one synchronisation of a pass.
     """
@@ -256,14 +258,15 @@ def _began(
     past = 0 if cache is None else int(cache.get_seq_length())
     tokens = given.get("input_ids")
     tokens = given.get("inputs_embeds") if tokens is None else tokens
-    return past, 0 if tokens is None else int(tokens.shape[1]), given.get("attention_mask")
+    queries = 0 if tokens is None else int(tokens.shape[1])
+    return past, queries, given.get("attention_mask"), min(past, virtual_tokens(lm.model))
 
 
 @contextlib.contextmanager
 def recording(
     lm: LanguageModel,
     layers: set[int],
-    begin: Callable[[tuple[int, int, Any]], P],
+    begin: Callable[[Began], P],
     end: Callable[[P], None],
     stop: bool = False,
 ) -> Iterator[None]:
@@ -279,7 +282,7 @@ def recording(
 
     def enter(module: nn.Module, args: Any, kwargs: Mapping[str, Any]) -> None:
         nonlocal current
-        current = begin(_began(module, args, kwargs))
+        current = begin(_began(lm, module, args, kwargs))
 
     def on_call(module: nn.Module, seen: Call | torch.Tensor | None) -> None:
         if current is None or seen is None:

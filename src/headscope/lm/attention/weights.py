@@ -18,14 +18,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 
 from headscope.errors import InputError
 from headscope.heads import Head
 from headscope.lm.attention.plans import Plans
-from headscope.lm.attention.recording import Pass, RowChoice, check_request, recording
+from headscope.lm.attention.recording import Began, Pass, RowChoice, check_request, recording
 from headscope.lm.attention.scores import Chosen, softmax_of_chosen
 from headscope.lm.batching import Batch
 from headscope.lm.geometry import AttentionSite
@@ -71,6 +71,8 @@ class WeightStep:
         rows: int64 (R, 2) on the CPU: batch row, and place in the padded sequence, of each query.
         weights: float32 (R, N, K) on the model's device: the softmax weights; 0 where the query
             does not see the key.
+            Those of prefix tuning (PEFT) are no keys of the text; they take their share, so that a
+            query's weights sum to less than 1.
         uniform: float32 (R, N, K): what each key would get if the head spread its attention evenly
             over all the keys that the query sees there; 0 where the query does not see the key.
     """
@@ -127,7 +129,7 @@ def attention_weights(
         layers.setdefault(head.layer, []).append(head.head)
     found = Weights(heads)
 
-    def begin(began: tuple[int, int, Any]) -> _WeightPass:
+    def begin(began: Began) -> _WeightPass:
         return _WeightPass(began, request, layers, type(lm.model).__name__)
 
     def end(done: _WeightPass) -> None:
@@ -155,13 +157,14 @@ class _WeightPass(Pass):
 
     def __init__(
         self,
-        began: tuple[int, int, Any],
+        began: Began,
         request: WeightRequest,
         wanted: dict[int, list[int]],
         kind: str,
     ) -> None:
         super().__init__(began, request.rows, request.keys)
-        self._places, self._wanted, self._kind = request.keys, wanted, kind
+        self._places = torch.where(request.keys < 0, request.keys, request.keys + self.virtual)
+        self._wanted, self._kind = wanted, kind
         #: For each layer how far off the proof is (a scalar on its device), and what is allowed.
         self._errors: dict[int, tuple[torch.Tensor, float]] = {}
 
