@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -14,11 +15,13 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForCausalLM
 
 import headscope
@@ -27,8 +30,17 @@ from headscope.lm.checkpoints import digest_of_files, weight_files
 from headscope.lm.identity import identity, sums
 from headscope.lm.loading import load
 from headscope.lm.model import LanguageModel
-from headscope.studies.models import ModelChoice
-from lm_helpers import adapted, build, logits, sample_batch, saved, tokenizer
+from headscope.studies.models import ModelChoice, kept_model, model_inputs
+from lm_helpers import (
+    CHANGING,
+    adapted,
+    build,
+    changing,
+    logits,
+    sample_batch,
+    saved,
+    tokenizer,
+)
 
 Command = Callable[..., Any]
 
@@ -196,6 +208,14 @@ def test_sums_tell_one_changed_number_and_two_that_change_places(
     changed = tensor.clone()
     changed[first] = changed[first] + 2
     assert (sums(model, "", changed) == before) == torch.equal(changed, tensor)
+    if dtype != "int8":  # signs, and masks of as many places with the same sum
+        signs = tensor.clone()
+        signs[[first, second]] *= -1
+        assert (sums(model, "", signs) == before) == torch.equal(signs, tensor)
+        masks = [torch.ones(size + 8, dtype=tensor.dtype) for _ in range(2)]
+        masks[0][[first, first + 3]] = 0
+        masks[1][[first + 1, first + 2]] = 0
+        assert sums(model, "", masks[0]) != sums(model, "", masks[1])
 
 
 # What a user may do to a model between two calls; each is undone by leaving its context.
@@ -209,6 +229,15 @@ def done(do: Callable[[], Any], undo: Callable[[], Any]) -> Iterator[None]:
         yield
     finally:
         undo()
+
+
+def exchanged(place: Any, name: str, value: Any) -> contextlib.AbstractContextManager[None]:
+    """Another attribute of an object's own, which it may not have had."""
+    there, own = name in vars(place), vars(place).get(name)
+    return done(
+        lambda: setattr(place, name, value),
+        lambda: setattr(place, name, own) if there else vars(place).pop(name),
+    )
 
 
 def layer(model: Any) -> Any:
@@ -237,10 +266,7 @@ def hooked(factor: float) -> Deed:
 def patched(model: Any) -> contextlib.AbstractContextManager[None]:
     part = layer(model).mlp
     own = part.forward
-    return done(
-        lambda: setattr(part, "forward", lambda states: -own(states)),
-        lambda: vars(part).pop("forward"),
-    )
+    return exchanged(part, "forward", lambda states: -own(states))
 
 
 def in_place(model: Any) -> contextlib.AbstractContextManager[None]:
@@ -351,6 +377,99 @@ def expected() -> dict[tuple[str, ...], list[float]]:
     return {}
 
 
+def attribute_set(of: Callable[[Any], Any], name: str, value: Any) -> Deed:
+    return lambda model: exchanged(of(model), name, value)
+
+
+def named_as_theirs(model: Any) -> contextlib.AbstractContextManager[None]:
+    """A forward that copies the name and the place of the one it replaces."""
+    part = layer(model).mlp
+    own = part.forward
+
+    @functools.wraps(own)
+    def forward(states: torch.Tensor) -> torch.Tensor:
+        return own(states) * 2.0
+
+    return exchanged(part, "forward", forward)
+
+
+def of_the_file(model: Any) -> contextlib.AbstractContextManager[None]:
+    """A function beside the modules of a model's file."""
+    from transformers.models.llama import modeling_llama
+
+    own = modeling_llama.apply_rotary_pos_emb
+
+    def turned(q: Any, k: Any, *arguments: Any, **more: Any) -> Any:
+        return own(k.repeat_interleave(q.shape[1] // k.shape[1], 1), k, *arguments, **more)
+
+    return done(
+        lambda: setattr(modeling_llama, "apply_rotary_pos_emb", turned),
+        lambda: setattr(modeling_llama, "apply_rotary_pos_emb", own),
+    )
+
+
+def of_the_class(model: Any) -> contextlib.AbstractContextManager[None]:
+    kind = type(layer(model).mlp)
+    own = kind.forward
+
+    @functools.wraps(own)
+    def forward(self: Any, states: torch.Tensor) -> torch.Tensor:
+        return own(self, states) * 3.0
+
+    return done(lambda: setattr(kind, "forward", forward), lambda: setattr(kind, "forward", own))
+
+
+class Scaled(torch.nn.Module):
+    """A module of a user's own around another."""
+
+    def __init__(self, inner: torch.nn.Module, factors: Any) -> None:
+        super().__init__()
+        self.inner, self.factors = inner, factors
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.inner(states)
+        for factor in self.factors:
+            out = out * factor
+        return out
+
+
+def wrapped_in(factors: Any) -> Deed:
+    def deed(model: Any) -> contextlib.AbstractContextManager[None]:
+        place = layer(model)
+        own = place.mlp
+        return done(
+            lambda: setattr(place, "mlp", Scaled(own, factors)), lambda: setattr(place, "mlp", own)
+        )
+
+    return deed
+
+
+def shared(model: Any) -> contextlib.AbstractContextManager[None]:
+    place = layer(model)
+    own, other = place.mlp, model.base_model.model.model.layers[0].mlp
+    return done(lambda: setattr(place, "mlp", other), lambda: setattr(place, "mlp", own))
+
+
+DEEDS |= {
+    "zeros": attribute_set(lambda model: layer(model).mlp, "forward", torch.zeros_like),
+    "partial": attribute_set(
+        lambda model: layer(model).mlp, "forward", functools.partial(torch.mul, other=0.5)
+    ),
+    "named as theirs": named_as_theirs,
+    "of the file": of_the_file,
+    "of the class": of_the_class,
+    "own module": wrapped_in([2.0, 1.5]),
+    "own module with tensors": wrapped_in([torch.tensor(2.0), torch.tensor(0.5)]),
+    "own module with numpy": wrapped_in([np.float32(0.25)]),
+    "shared": shared,
+    "scale as a tensor": lambda model: (
+        lambda part, own: done(
+            lambda: part.scaling.update(a=torch.tensor(7.0)), lambda: part.scaling.update(own)
+        )
+    )(layer(model).self_attn.q_proj, dict(layer(model).self_attn.q_proj.scaling)),
+}
+
+
 @given(st.lists(st.lists(st.sampled_from(sorted(DEEDS)), max_size=3, unique=True), min_size=2,
                 max_size=4))  # fmt: skip
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
@@ -409,12 +528,20 @@ def test_passes_leave_the_identity_as_it_is(name: str) -> None:
     assert lm.identity != identity(build(name, seed=1))
 
 
-def test_open_contexts_and_autocast_are_refused() -> None:
+class Mode(TorchFunctionMode):
+    """A user's, which changes nothing."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def test_open_contexts_and_modes_are_refused() -> None:
     lm = headscope.load(build("llama"), tokenizer())
     contexts = [
         lm.gated(torch.zeros(lm.geometry.shape)),
         lm.attention_peaks(),
         torch.autocast("cpu", torch.bfloat16),
+        Mode(),
     ]
     with elsewhere():
         for context in contexts:
@@ -422,6 +549,114 @@ def test_open_contexts_and_autocast_are_refused() -> None:
                 scores(lm)
         assert not any(Path("runs").glob("*/DONE.json"))
         assert scores(lm) == pytest.approx(scores(headscope.load(build("llama"), tokenizer())))
+
+
+def test_a_hook_around_the_model_inside_of_adapters_is_refused() -> None:
+    model = two_adapters()
+    lm = headscope.load(model, tokenizer())
+    handle = model.register_forward_hook(lambda module, arguments, output: output)
+    with elsewhere():
+        with pytest.raises(InputError, match="a hook stands at"):
+            scores(lm)
+        handle.remove()
+        scores(lm)
+
+
+@pytest.mark.parametrize("changed", ["a function", "an attribute", "a helper"])
+def test_a_class_of_the_users_counts_with_its_code(changed: str) -> None:
+    """Under the same name, as a cell of a notebook defines it anew."""
+
+    def of_class(source: str) -> Any:
+        place: dict[str, Any] = {"torch": torch, "__name__": "__main__"}
+        exec(source, place)
+        model = build("llama")
+        model.model.layers[1].mlp = place["Own"](model.model.layers[1].mlp)
+        return model
+
+    source = (
+        "class Own(torch.nn.Module):\n"
+        "    factor = 2.0\n"
+        "    def __init__(self, inner):\n"
+        "        super().__init__()\n"
+        "        self.inner = inner\n"
+        "    def helped(self, states):\n"
+        "        return states * self.factor\n"
+        "    def forward(self, states):\n"
+        "        return self.helped(self.inner(states)) * 1.0\n"
+    )
+    edits = {
+        "a function": ("* 1.0", "* 1.5"),
+        "an attribute": ("factor = 2.0", "factor = 3.0"),
+        "a helper": ("states * self", "states + self"),
+    }
+    before = identity(of_class(source))
+    assert identity(of_class(source)) == before
+    assert identity(of_class(source.replace(*edits[changed]))) != before
+
+
+def test_rotations_that_grow_with_a_text_are_no_change() -> None:
+    for kind in CHANGING:
+        lm = changing(kind)
+        before = lm.identity
+        logits(lm.model, sample_batch((40,)))
+        assert lm.identity == before, kind
+
+
+@pytest.mark.parametrize("when", ["before the digest", "after it"])
+def test_a_model_outlives_its_files(tmp_path: Path, when: str) -> None:
+    """Weights that were read keep their digest, and never get that of files that came later."""
+    lm = load(saved(tmp_path / "model"), device="cpu", check=False)
+    # What is read may lie in the file itself.
+    before = digest_of_files(tmp_path / "model")
+    if when == "after it":
+        assert lm.digest == before
+    build("llama", seed=5).save_pretrained(tmp_path / "other")
+    os.replace(tmp_path / "other" / "model.safetensors", tmp_path / "model" / "model.safetensors")
+    later = digest_of_files(tmp_path / "model")
+    assert lm.digest != later
+    assert (lm.digest == before) == (when == "after it")
+
+
+def test_files_that_change_between_signature_and_loading_are_told(tmp_path: Path) -> None:
+    lm = ModelChoice(str(saved(tmp_path / "model"))).load_for()
+    _ = lm.digest
+    build("llama", seed=5).save_pretrained(tmp_path / "other")
+    os.replace(tmp_path / "other" / "model.safetensors", tmp_path / "model" / "model.safetensors")
+    with pytest.raises(InputError, match="were changed"):
+        _ = lm.model
+    with kept_model():
+        first = ModelChoice(str(tmp_path / "model")).load()
+        assert ModelChoice(str(tmp_path / "model")).load() is first
+        build("llama", seed=6).save_pretrained(tmp_path / "other")
+        os.replace(
+            tmp_path / "other" / "model.safetensors", tmp_path / "model" / "model.safetensors"
+        )
+        assert ModelChoice(str(tmp_path / "model")).load() is not first
+
+
+def test_ends_of_texts_that_are_changed_end_texts() -> None:
+    lm = headscope.load(build("llama"), tokenizer())
+    text = lm.generate(["abc def"], max_new_tokens=6)[0]
+    lm.model.generation_config.eos_token_id = int(text.output_ids[2])
+    again = lm.generate(["abc def"], max_new_tokens=6)[0]
+    assert len(again.output_ids) < len(text.output_ids)
+
+
+def test_a_tokenizer_counts_with_what_was_made_of_it() -> None:
+    own = tokenizer()
+    kinds = [type("Own", (type(own),), {"added": added}) for added in (1, 2)]
+    digests = []
+    for kind in kinds:
+        other = tokenizer()
+        other.__class__ = kind
+        digests.append(model_inputs(headscope.load(build("llama"), other))["tokenizer"])
+    patched = tokenizer()
+    patched.encode = lambda *arguments, **more: [5]
+    digests += [
+        model_inputs(headscope.load(build("llama"), each, check=False))["tokenizer"]
+        for each in (own, patched)
+    ]
+    assert len(set(digests)) == 4
 
 
 def test_a_model_whose_modules_were_exchanged_is_refused() -> None:

@@ -363,6 +363,14 @@ def tokenizer_of(place: Path, name: str, given: str | os.PathLike[str] | None) -
     return read_tokenizer(resolve(str(given), None, _OF_TOKENIZERS)[0], str(given))
 
 
+def state_of_files(place: Path) -> tuple[tuple[Any, ...], ...]:
+    """Name, size, times and number of each file that `digest_of_files` reads, which other content
+    does not keep."""
+    files = [place] if place.is_file() else [*weight_files(place), *(place / a for a in ADAPTER)]
+    known = [(file.name, file.stat()) for file in files if file.exists()]
+    return tuple((name, s.st_size, s.st_mtime_ns, s.st_ctime_ns, s.st_ino) for name, s in known)
+
+
 def digest_of_files(place: Path) -> str:
     """SHA-256 (hexadecimal) of all files that a model's numbers are read from: names and contents,
     by name, of the weights and of an adapter beside them; of a GGUF file its content's."""

@@ -53,8 +53,9 @@ def hollow_model(
     model.eval()
     with without_products():
         return LanguageModel.wrap(
-            model, tokenizer, name, revision=revision, folder=folder, check=False
-        )
+            model, tokenizer, name, revision=revision, folder=folder, check=False,
+            within_reach=False,
+        )  # fmt: skip
 
 
 @contextlib.contextmanager

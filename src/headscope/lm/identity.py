@@ -9,7 +9,6 @@ and its active adapters there), and whatever is not of the packages that make mo
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import sys
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
 
 #: Packages whose code belongs to a model: they build, place, divide, quantise and adapt it.
 MAKERS = ("torch", "transformers", "accelerate", "bitsandbytes", "gguf", "kernels", "peft")
-#: What their functions are wrapped by.
-_WRAPPERS = ("functools", "contextlib", "huggingface_hub", "typing_extensions", "typing")
+#: Beside them what their functions are wrapped by, and what their files import.
+_OTHERS = (*sys.stdlib_module_names, "huggingface_hub", "safetensors", "tokenizers", "numpy")
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 #: Attributes of every module, and those that say nothing about what a pass computes.
 _PASSING = {
@@ -55,8 +54,8 @@ _PASSING = {
 }
 #: Entries of a configuration that no pass reads.
 _NOTES = ("transformers_version", "dtype", "torch_dtype", "use_cache", "_name_or_path")
-#: Numbers of eight bytes in a row, and rows that are summed at once.
-_ROW, _ROWS = 4096, 1024
+#: Numbers of eight bytes in a row; rows that are summed at once, which a core's cache holds.
+_ROW, _ROWS = 4096, 64
 #: From a value that is not the makers' to what tells it from others.
 Told = Callable[[Any], str]
 
@@ -165,27 +164,24 @@ def _sum(numbers: torch.Tensor) -> int:
     The upper bits are mixed into the lower ones first: times an even sum, a sign would vanish.
     """
     rows, width = numbers.shape
-    columns = torch.from_numpy(_weights(width, 0)).to(numbers.device)
-    total = 0
-    for begin in range(0, rows, _ROWS):
-        some = numbers[begin : begin + _ROWS]
+    at_once = _ROWS if numbers.device.type == "cpu" else rows
+    columns, total = _weights(width, 1).to(numbers.device), numbers.new_zeros(rows)
+    for begin in range(0, rows, at_once):
+        some = numbers[begin : begin + at_once]
         mixed = some >> 29
         mixed ^= some
         mixed *= columns
-        places = torch.from_numpy(_weights(len(some), 1 + begin)).to(numbers.device)
-        total += int((mixed.sum(1) * places).sum())
-    return total % 2**64
+        total[begin : begin + at_once] = mixed.sum(1)
+    return int((total * _weights(rows, 2).to(numbers.device)).sum())
 
 
-@functools.lru_cache(maxsize=256)
-def _weights(count: int, begin: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+def _weights(count: int, kind: int) -> torch.Tensor:
     """Odd 64-bit numbers without a pattern, one a place (splitmix64)."""
-    mixed = (np.arange(count, dtype=np.uint64) + np.uint64(begin + 1)) * np.uint64(
-        0x9E3779B97F4A7C15
-    )
+    places = np.arange(kind << 40, (kind << 40) + count, dtype=np.uint64)
+    mixed = places * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return ((mixed ^ (mixed >> np.uint64(31))) | np.uint64(1)).view(np.int64)
+    return torch.from_numpy(((mixed ^ (mixed >> np.uint64(31))) | np.uint64(1)).view(np.int64))
 
 
 class _Known:
@@ -269,8 +265,11 @@ class _Known:
             return [self.about(value), self.tensors([("", value)], {id(value): ""})]
         if hasattr(value, "to_dict") and hasattr(value, "model_type"):
             return self._configuration(value)
-        if _of_makers(value):
-            return getattr(value, "__qualname__", type(value).__qualname__)
+        named = isinstance(value, FunctionType | BuiltinFunctionType | MethodType | type)
+        if named and _of_makers(value):
+            return value.__qualname__
+        if type(value).__module__.partition(".")[0] in MAKERS and _made(type(value)):
+            return type(value).__qualname__
         return self.told(value)
 
     def _configuration(self, config: Any) -> str:
@@ -287,10 +286,14 @@ class _Known:
         return self._configurations[id(config)]
 
 
+def _is_theirs(module: str) -> bool:
+    top = module.partition(".")[0]
+    return top in MAKERS or (top in _OTHERS and top != "__main__")
+
+
 def _made(kind: type) -> bool:
     """Whether a type is one of the makers' or of Python itself."""
-    top = kind.__module__.partition(".")[0]
-    return top in ("builtins", *MAKERS, *_WRAPPERS, "collections", "abc") and (
+    return _is_theirs(kind.__module__) and (
         getattr(sys.modules.get(kind.__module__), kind.__qualname__.partition(".")[0], None)
         is not None
     )
@@ -305,10 +308,9 @@ def _of_makers(value: Any) -> bool:
     if isinstance(inner, MethodType):
         inner = inner.__func__
     if isinstance(inner, FunctionType):
-        top = str(inner.__globals__.get("__name__")).partition(".")[0]
-        return top in MAKERS or top in _WRAPPERS or top in sys.builtin_module_names
-    if isinstance(inner, BuiltinFunctionType):
-        return str(inner.__module__ or "torch").partition(".")[0] in MAKERS
+        return _is_theirs(str(inner.__globals__.get("__name__")))
+    if isinstance(inner, BuiltinFunctionType):  # those of torch have no module
+        return _is_theirs(inner.__module__ or "torch")
     return _made(inner if isinstance(inner, type) else type(inner))
 
 
@@ -357,10 +359,12 @@ def _called(model: nn.Module) -> Iterator[tuple[str, str, Any]]:
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     configurations = [getattr(module, "config", None) for module in model.modules()]
-    names = {getattr(config, "_attn_implementation", None) for config in configurations}
-    for name in sorted(str(name) for name in names):
-        yield "", "attention", ALL_ATTENTION_FUNCTIONS.get(name)
-        yield "", "mask", ALL_MASK_ATTENTION_FUNCTIONS.get(name)
+    names = {str(getattr(config, "_attn_implementation", None)) for config in configurations}
+    for table, what in (
+        (ALL_ATTENTION_FUNCTIONS, "kernel"),
+        (ALL_MASK_ATTENTION_FUNCTIONS, "mask"),
+    ):
+        yield from (("", f"{what} {name}", table[name]) for name in sorted(names) if name in table)
     files = {type(module).__module__ for module in model.modules()}
     places = [(file, vars(sys.modules[file])) for file in sorted(files) if _is_file(file)]
     for file, names_of_file in (*places, (functional.__name__, vars(functional))):

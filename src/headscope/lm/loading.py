@@ -34,6 +34,7 @@ from headscope.lm.checkpoints import (
     read_generation_config,
     resolve,
     sizes_of_tensors,
+    state_of_files,
     tokenizer_of,
     weight_files,
 )
@@ -190,6 +191,7 @@ def load(
             revision=way.commit,
             folder=folder,
             check=check not in (False, "never"),
+            within_reach=_KNOWN.get() is None,  # what commands load is out of it
             prove=lambda lm: proven(lm, "always" if check is True else check or "never", settings),
         )
 
@@ -197,8 +199,11 @@ def load(
     if check not in (False, "never") and not _shows_its_attention(lm):
         # Falcon, for one, hides its attention under sdpa and cannot be switched once it is built.
         lm = prepare("eager")
-    # What commands load is out of their user's reach.
-    return lm if _KNOWN.get() else dataclasses.replace(lm, loaded_as=lm.identity)
+    if way.files != state_of_files(folder):
+        raise InputError(
+            f"the weight files of {name} were changed while it was loaded; load it again"
+        )
+    return dataclasses.replace(lm, files=way.files)
 
 
 def _tokenizer_by_name(name: str) -> Any:
@@ -222,6 +227,7 @@ class Way:
         generation: its settings for texts, of `transformers`; None where no file has them.
         target: the device that it is moved to.
         settings: what `transformers` is given to load it.
+        files: the state of its weight files (see `headscope.lm.checkpoints.state_of_files`).
         plain: whether its dtype and its device are those of its files and settings, with no
             quantisation and on one device.
     """
@@ -233,6 +239,7 @@ class Way:
     generation: Any
     target: torch.device
     settings: dict[str, Any]
+    files: tuple[Any, ...]
     plain: bool
 
 
@@ -259,6 +266,7 @@ def way_of(
     config = read_config(folder, name)
     generation = read_generation_config(folder, name)
     weight_files(folder, name)
+    files = state_of_files(folder)
     if adapter := adapter_of(folder):
         warnings.warn(Caution(about_adapter(name, adapter)), stacklevel=3)
     target = place_of(device, device_map)
@@ -315,6 +323,7 @@ def way_of(
         generation=generation,
         target=target,
         settings=settings,
+        files=files,
         plain=plain,
     )
 
@@ -418,7 +427,8 @@ def _model(
 
 def _check_fits(tokenizer: Any, given: object, model: Any, name: str) -> None:
     """Refuse a tokenizer, the model's own or one given, with more tokens than the model knows."""
-    rows = model.get_input_embeddings().num_embeddings
+    embedding = model.get_input_embeddings()  # PEFT may stand around it
+    rows = getattr(embedding, "num_embeddings", None) or embedding.weight.shape[0]
     if tokenizer.vocab_size > rows:
         which = f"The tokenizer {given}" if given else "Its tokenizer"
         raise InputError(
@@ -618,7 +628,7 @@ class WaitingModel(LanguageModel):
         load: Callable[[], LanguageModel],
     ) -> None:
         # As a frozen dataclass sets its fields, but for `model` and `sites`: see `__getattr__`.
-        for name in ("tokenizer_or_none", "geometry", "name", "revision", "folder"):
+        for name in ("tokenizer_or_none", "geometry", "name", "revision", "folder", "files"):
             vars(self)[name] = getattr(hollow, name)
         vars(self).update(_hollow=hollow, _dtype=dtype, _device=device, _load=load)
         vars(self)["_loading"] = threading.RLock()
@@ -692,6 +702,7 @@ def waiting_model(
         hollow = hollow_model(name, way.folder, way.config, way.tokenizer, way.commit)
     except InputError:
         return None
+    hollow = dataclasses.replace(hollow, files=way.files)
     if way.tokenizer is not None:
         _check_fits(way.tokenizer, settings.get("tokenizer"), hollow.model, name)
     if is_gguf(way.folder):

@@ -34,7 +34,12 @@ from headscope.lm.batching import (
     longest_shared,
     separated,
 )
-from headscope.lm.checkpoints import adapter_of, digest_of_files, digest_of_state
+from headscope.lm.checkpoints import (
+    adapter_of,
+    digest_of_files,
+    digest_of_state,
+    state_of_files,
+)
 from headscope.lm.feed_forward import feed_forward_gated
 from headscope.lm.generation import GenerateConfig, Generation, Observer, StopTable
 from headscope.lm.generation.settings import check_followed
@@ -78,6 +83,7 @@ class LanguageModel:
             for what the template has; see `with_system`.
         loaded_as: `identity` when its files were read, for a model that its user can change; None
             otherwise.
+        files: their state then (see `headscope.lm.checkpoints.state_of_files`).
         generation_config: whether texts follow the checkpoint's generation settings; see
             `with_generation_config`.
     """
@@ -94,6 +100,7 @@ class LanguageModel:
     proved: str | None = None
     system: str | None = None
     loaded_as: str | None = None
+    files: tuple[Any, ...] | None = None
     generation_config: bool = False
 
     @classmethod
@@ -107,13 +114,15 @@ class LanguageModel:
         folder: Path | None = None,
         check: bool = True,
         prove: Callable[[LanguageModel], Proof] = checked,
+        within_reach: bool = True,
     ) -> LanguageModel:
         """Take a model that is already loaded, as it is: nothing of it changes.
 
         It is a decoder of ``transformers``, or an adapter model around one; without a tokenizer,
         token ids can be used but no texts. Where its `folder` is known the digest is that of its
         weight files. `check` runs the self-check (a few forward passes over a few tokens), or
-        `prove` in its place. Raises `InputError` if the heads cannot be found or it fails.
+        `prove` in its place. A model that is not `within_reach` of its user stays as its files
+        say. Raises `InputError` if the heads cannot be found or it fails.
         """
         if not isinstance(model, torch.nn.Module) or not hasattr(model, "config"):
             raise InputError(
@@ -146,7 +155,10 @@ class LanguageModel:
                 ),
                 stacklevel=2,
             )
-        return dataclasses.replace(lm, **prove(lm)._asdict()) if check else lm
+        lm = dataclasses.replace(lm, **prove(lm)._asdict()) if check else lm
+        if folder is not None and within_reach:
+            lm = dataclasses.replace(lm, loaded_as=lm.identity)
+        return lm
 
     def __repr__(self) -> str:
         dtype = str(self.dtype).removeprefix("torch.")
@@ -323,26 +335,48 @@ class LanguageModel:
         the model is as `headscope.load` left it; else of its state dict (names, dtypes, shapes and
         bytes, by name) and its `identity`. Raises `InputError` as `identity` does.
         """
-        of_files = self.folder is not None and self.loaded_as is None
-        now = "" if of_files else self.identity
+        now = self.identity if self.within_reach else None
         if now not in self._digests:
-            if self.folder is not None and now == (self.loaded_as or ""):
-                self._digests[now] = digest_of_files(self.folder)
-            else:
+            if self.folder is None or now != self.loaded_as or self._outlives_its_files():
                 own = digest_of_state(self.model)
                 self._digests[now] = hashlib.sha256(f"{own} {now}".encode()).hexdigest()
+            else:
+                self._digests[now] = digest_of_files(self.folder)
         return self._digests[now]
 
     @property
     def identity(self) -> str:
         """What a pass depends on now, weights included; see `headscope.lm.identity`."""
+        return self.identity_now()
+
+    def identity_now(self, functions: bool = True) -> str:
+        """`identity`, or without what functions of the user's do."""
         self.forget_lengths()
-        return identity(self.model)
+        return identity(self.model, functions)
 
     @functools.cached_property
-    def _digests(self) -> dict[str, str]:
-        """Digests that are known, by `identity`."""
+    def _digests(self) -> dict[str | None, str]:
+        """Digests that are known, by `identity`; of a model out of reach by None."""
         return {}
+
+    @property
+    def within_reach(self) -> bool:
+        """Whether its user holds it, and can change it between two calls."""
+        return self.folder is None or self.loaded_as is not None
+
+    def files_are_there(self) -> bool:
+        """Whether the files are still those that the weights were, or will be, read from."""
+        return self.folder is None or self.files in (None, state_of_files(self.folder))
+
+    def _outlives_its_files(self) -> bool:
+        """Whether the weights in memory are those of files that were changed since."""
+        if self.files_are_there():
+            return False
+        if not self.within_reach or any(weight.is_meta for weight in self.model.parameters()):
+            raise InputError(
+                f"the weight files of {self.name} were changed since it was loaded; load it again"
+            )
+        return True
 
     @property
     def adapter(self) -> str | None:
@@ -350,10 +384,15 @@ class LanguageModel:
         8)``; None: none."""
         return None if self.folder is None else adapter_of(self.folder)
 
-    @functools.cached_property
+    @property
     def stop_table(self) -> StopTable:
-        """What every token id means for the end of a text; made once when first needed."""
-        return StopTable(self)
+        """What every token id means for the end of a text; made once for each set of ends."""
+        tables = vars(self).setdefault("_stop_tables", {})
+        ends = self.eos_token_ids
+        if ends not in tables:
+            tables[ends] = StopTable(self)
+        made: StopTable = tables[ends]
+        return made
 
     @property
     def vocabulary(self) -> int:

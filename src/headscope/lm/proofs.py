@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import platform
 import warnings
@@ -77,6 +76,10 @@ def proven(lm: LanguageModel, check: Check, settings: Mapping[str, Any]) -> Proo
     return proof
 
 
+#: Standard deviations of the logits that repeated passes of no model that passes lie apart.
+MOST_AT_ALL = 100.0
+
+
 def _read(place: Path) -> Proof | None:
     """The verdict in a file; None where there is none, or something else has damaged it."""
     try:
@@ -87,7 +90,7 @@ def _read(place: Path) -> Proof | None:
         if not whole or not 0 <= numbers["typical"] <= min(MOST_NOISE, numbers["largest"]):
             return None
         made = datetime.fromisoformat(proved)
-        if not math.isfinite(numbers["largest"]) or made > datetime.now(UTC) + timedelta(days=1):
+        if not numbers["largest"] <= MOST_AT_ALL or made > datetime.now(UTC) + timedelta(days=1):
             return None
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
         return None
@@ -198,7 +201,7 @@ def kept_in(kind: str) -> Path | None:
     try:
         folder = cached_assets_path("headscope", namespace=kind)
         (folder / ".writable").touch()
-    except OSError:  # a home that is read-only or full: then nothing is kept
+    except (OSError, ValueError):  # a home that is read-only or full: then nothing is kept
         return None
     return folder
 

@@ -13,11 +13,13 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast
 
 from headscope import options
 from headscope.errors import Caution, InputError, MissingExtra, ModelError, need
 from headscope.executors import Execution
+from headscope.own import digest_of
 from headscope.progress import Progress, Steps
 from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import Result, decode
@@ -129,7 +131,7 @@ class ModelChoice(Settings):
         kept, given = _KEPT.get(), _GIVEN.get()
         if given is not None and self == given[0]:
             return given[1]
-        if kept is not None and self in kept:
+        if kept is not None and self in kept and kept[self].files_are_there():
             return kept[self]
         if kept is not None:
             kept.clear()  # before the next one is loaded: there may be no room for both
@@ -364,6 +366,12 @@ def _tokenizer(tokenizer: Any) -> Any:
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     own: dict[str, Any] = {}
+    kind = type(tokenizer)
+    if kind.__module__.partition(".")[0] not in ("transformers", "tokenizers"):
+        own["type"] = digest_of(kind)
+    if patched := {name: value for name, value in vars(tokenizer).items() if callable(value)
+                   and isinstance(value, FunctionType | MethodType)}:  # fmt: skip
+        own["patched"] = {name: digest_of(value) for name, value in sorted(patched.items())}
     if getattr(tokenizer, "split_special_tokens", False):
         own["split_special_tokens"] = True
     if backend is None:  # its vocabulary is not all: merges, pieces, normalisation
@@ -488,7 +496,6 @@ def run_with_model(
     else is read, `cautions` say what seems wrong with it; `known` adds to the provenance. `config`
     are the settings of a study whose units workers may compute, who are given them again.
     """
-    from headscope.lm.identity import identity
     from headscope.runs import carry_out
     from headscope.studies.workers import divided
 
@@ -497,7 +504,7 @@ def run_with_model(
 
     def with_model(run: Run) -> Any:
         computed: Any = compute(run)
-        if before is not None and identity(lm.model, functions=False) != before:
+        if before is not None and lm.identity_now(functions=False) != before:
             raise InputError(
                 f"{lm.name} was changed while {run.path} was computed, so its numbers are of two "
                 "models; delete that folder and leave the model alone until the command ends"
@@ -511,8 +518,7 @@ def run_with_model(
     templated = template_inputs(lm) if chat or through_template(signed) else {}
     about = about_prompts(lm) if templated else {}
     inputs = {**model_inputs(lm), **templated, **data}
-    loaded = getattr(lm, "loaded", True)  # a model that this command loads is out of reach
-    before = identity(lm.model, functions=False) if loaded else None
+    before = lm.identity_now(functions=False) if lm.within_reach else None
     return carry_out(
         command,
         out,
