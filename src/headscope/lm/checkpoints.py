@@ -434,5 +434,5 @@ def _add(digest: Any, name: str, value: torch.Tensor) -> None:
             if isinstance(inside, torch.Tensor):
                 _add(digest, f"{name}.{part}", inside)
         return
-    flat = value.cpu().contiguous().reshape(-1)
+    flat = value.cpu().resolve_conj().resolve_neg().contiguous().reshape(-1)
     digest.update(flat.view(torch.uint8).numpy().tobytes())
