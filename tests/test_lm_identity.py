@@ -244,6 +244,10 @@ def layer(model: Any) -> Any:
     return model.base_model.model.model.layers[1]
 
 
+def first_layer(model: Any) -> Any:
+    return model.base_model.model.model.layers[0]
+
+
 def of_adapter(name: str) -> Deed:
     return lambda model: done(
         lambda: model.set_adapter(name), lambda: model.set_adapter(model.first)
@@ -271,13 +275,13 @@ def patched(model: Any) -> contextlib.AbstractContextManager[None]:
 
 def in_place(model: Any) -> contextlib.AbstractContextManager[None]:
     """Past autograd's counters, which `.data` does not touch."""
-    weight = layer(model).mlp.up_proj.weight.data
+    weight = first_layer(model).mlp.up_proj.weight.data
     own = weight.clone()
     return done(lambda: weight.mul_(1.5), lambda: weight.copy_(own))
 
 
 def replaced(model: Any) -> contextlib.AbstractContextManager[None]:
-    part = layer(model).mlp.down_proj
+    part = first_layer(model).mlp.down_proj
     own = part.weight
     return done(
         lambda: setattr(part, "weight", torch.nn.Parameter(own.detach().roll(1, 0))),
@@ -446,7 +450,7 @@ def wrapped_in(factors: Any) -> Deed:
 
 def shared(model: Any) -> contextlib.AbstractContextManager[None]:
     place = layer(model)
-    own, other = place.mlp, model.base_model.model.model.layers[0].mlp
+    own, other = place.mlp, first_layer(model).mlp
     return done(lambda: setattr(place, "mlp", other), lambda: setattr(place, "mlp", own))
 
 

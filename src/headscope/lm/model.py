@@ -337,8 +337,13 @@ class LanguageModel:
         """
         now = self.identity if self.within_reach else None
         waits = self.within_reach and any(weight.is_meta for weight in self.model.parameters())
-        if now not in self._digests or waits:
-            if self.folder is None or now != self.loaded_as or self._outlives_its_files(waits):
+        outlived = not self.files_are_there() if waits or now not in self._digests else False
+        if outlived and (waits or not self.within_reach):
+            raise InputError(
+                f"the weight files of {self.name} were changed since it was loaded; load it again"
+            )
+        if now not in self._digests:
+            if self.folder is None or now != self.loaded_as or outlived:
                 own = digest_of_state(self.model)
                 self._digests[now] = hashlib.sha256(f"{own} {now}".encode()).hexdigest()
             else:
@@ -368,17 +373,6 @@ class LanguageModel:
     def files_are_there(self) -> bool:
         """Whether the files are still those that the weights were, or will be, read from."""
         return self.folder is None or self.files in (None, state_of_files(self.folder))
-
-    def _outlives_its_files(self, waits: bool) -> bool:
-        """Whether the weights in memory are those of files that were changed since; some that wait
-        in them have no such."""
-        if self.files_are_there():
-            return False
-        if waits or not self.within_reach:
-            raise InputError(
-                f"the weight files of {self.name} were changed since it was loaded; load it again"
-            )
-        return True
 
     @property
     def adapter(self) -> str | None:
