@@ -342,6 +342,19 @@ def test_a_forked_process_has_a_process_of_its_own() -> None:
     assert wrap_prompts(lm, ["Hello"], True) == first and rendering._PROCESS._process is own
 
 
+def test_at_exit_the_process_ends_behind_the_reply_that_a_thread_waits_for() -> None:
+    process, replies = rendering._Process(), list[Any]()
+    loops = "{% for i in range(99) %}{% for j in range(9999) %}{% endfor %}{% endfor %}done"
+    request = {"template": loops, "messages": [], "words": {}}
+    thread = threading.Thread(target=lambda: replies.append(process.ask(request)))
+    thread.start()
+    while thread.is_alive() and not process._lock.locked():
+        time.sleep(0.001)
+    process.end_at_exit()
+    thread.join()
+    assert replies == [{"text": "done", "dated": False}] and process._process is None
+
+
 def test_a_template_is_rendered_from_any_thread_and_several_at_once(hurried: None) -> None:
     lm, made = chat_model(CHATML), []
     slow = chat_model(HOSTILE["nested loops"])

@@ -169,11 +169,16 @@ class _Process:
         raise Ended(f"the process that ran it ended with {code}")
 
     def end(self) -> None:
-        """End the process, if there is one."""
+        """End the process, if there is one; for whoever holds the lock."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
+
+    def end_at_exit(self) -> None:
+        """End the process when no other thread waits for its reply."""
+        with self._lock:
+            self.end()
 
     def forget(self) -> None:
         """Leave the process to the one that this process was forked from."""
@@ -181,7 +186,7 @@ class _Process:
 
 
 _PROCESS = _Process()
-atexit.register(_PROCESS.end)
+atexit.register(_PROCESS.end_at_exit)
 os.register_at_fork(after_in_child=_PROCESS.forget)
 
 
