@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -22,6 +23,13 @@ widget = headscope.explore(headscope.load("pocket"), "4.3,5.11", pair="en-de", p
 widget
 """
 RUN = {"input": {"sentence": "The good king planted flowers.", "pair": "en-de"}}
+
+
+def test_a_script_that_ends_with_its_widget_open_ends_in_peace() -> None:
+    """While the thread of the widget still finds out what first answers need."""
+    ended = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "Traceback" not in ended.stderr and "terminate" not in ended.stderr
 
 
 class Kernel:

@@ -149,6 +149,29 @@ def test_settings_that_cannot_be_followed_are_refused() -> None:
         generate(lm.with_generation_config(), PROMPTS, PLAIN)
 
 
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        *[("forced_bos_token_id", value) for value in (5000, 96, -1, "a", 1.5, [1, 2.0])],
+        *[("forced_eos_token_id", value) for value in (9999, 96, -1, "a", 2.5, [2, 96])],
+        *[("bad_words_ids", value) for value in ([[5000]], [[3, 96]], [["a"]], [3])],
+        *[("sequence_bias", value) for value in ([[[5000], 1.0]], [[["a"], 1.0]], [3])],
+        *[("suppress_tokens", value) for value in (["a"], "a", 3)],
+        *[("begin_suppress_tokens", value) for value in (["a"], "a", 3)],
+    ],
+)
+@pytest.mark.parametrize("prompt", ["x", "The dog"])
+def test_a_setting_that_names_no_token_is_told_in_one_sentence(
+    setting: str, value: Any, prompt: str
+) -> None:
+    """The first and the last token of a text are those that some settings are about."""
+    lm = wrapped("llama")
+    setattr(lm.model.generation_config, setting, value)
+    with pytest.raises(InputError, match="generation_config") as refused:
+        generate(lm.with_generation_config(), [prompt], PLAIN, [1])
+    assert len(str(refused.value).splitlines()) == 1
+
+
 def test_settings_are_signed_where_they_are_followed_and_told_where_there_are_any() -> None:
     lm = wrapped("llama")
     before = model_inputs(lm)

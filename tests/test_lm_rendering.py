@@ -117,6 +117,68 @@ PLACES: dict[str, tuple[str, str | None, str, dict[str, Any]]] = {
         "{% endif %}{% endif %}",
         None, "", {},
     ),
+    "gemma": (
+        "{% if enable_thinking or messages[0].role == 'system' %}<|turn>system\n"
+        "{{ '<|think|>\n' if enable_thinking }}<turn|>\n{% endif %}{% for m in messages %}"
+        "{% if m.role != 'system' %}<|turn>{{ m.role }}\n{{ m.content | trim }}<turn|>\n"
+        "{% endif %}{% endfor %}{% if add_generation_prompt %}<|turn>assistant\n"
+        "{{ '<|channel>thought\n<channel|>' if not enable_thinking }}{% endif %}",
+        None, " ", {},
+    ),
+    "a closed channel": (
+        "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final"
+        "{% endif %}<|message|>{{ m.content }}<|end|>{% endfor %}{% if add_generation_prompt %}"
+        "<|start|>assistant<|channel|>analysis<|message|><|end|>"
+        "<|start|>assistant<|channel|>final<|message|>{% endif %}",
+        None, " ", {},
+    ),
+    "a thought of tags that end": (
+        chatml("", "<|think_start|><|think_end|>"), None, " ", {},
+    ),
+    "a thought of a suffix": (
+        chatml("", "<|inner_prefix|><|inner_suffix|>\n"), None, "", {},
+    ),
+    "a tag against thoughts": (
+        chatml("", "{{ '<|nothink|>' if not reason }}", "{{ 'Think aloud.' if reason }}"),
+        None, " ", {},
+    ),
+    "a channel that stays open": (
+        "{% for m in messages %}<|start|>{{ m.role }}<|message|>{{ m.content }}<|end|>{% endfor %}"
+        "{% if add_generation_prompt %}<|start|>assistant<|channel|>analysis<|message|>{% endif %}",
+        "<|end|><|start|>assistant<|message|>", "", {},
+    ),
+    "a switch that asks for a thought elsewhere": (
+        chatml("", "{{ '<reflect>' if not reason }}", "{{ 'Think aloud. ' if reason }}"),
+        _TURN, "", {},
+    ),
+    "a switch that asks for a thought in the system message": (
+        chatml("", "{{ '<reflect>' if not reason }}",
+               "{{ 'Think aloud. ' if reason and messages[0].role == 'system' }}"),
+        _TURN, "", {},
+    ),
+    "a switch that asks for a thought in the user's turn": (
+        chatml("", "{{ '<reflect>' if not reason }}").replace(
+            "<|im_end|>", "{{ ' /think' if reason and m.role == 'user' }}<|im_end|>"),
+        _TURN, "", {},
+    ),
+    "a thought that only thinking leaves out": (
+        chatml("", "{{ '<reflect>' if not enable_thinking }}"), _TURN, "", {},
+    ),
+    "a switch beside another": (
+        chatml("", "{{ '<think>' if not quiet }}", "{{ 'Think aloud. ' if brief }}"),
+        _TURN, "", {"quiet": True},
+    ),
+    "a switch where prompts are always begun": (
+        "{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]"
+        "{{ '[THINK]' if loop.last and effort != 'none' }}{% else %} {{ m.content }}</s>"
+        "{% endif %}{% endfor %}",
+        " [/INST]", " ", {"effort": "none"},
+    ),
+    "numbered turns": (
+        "{% for m in messages %}[{{ loop.index }}]<{{ m.role }}>{{ m.content }};{% endfor %}"
+        "{% if add_generation_prompt %}[{{ messages | length + 1 }}]<assistant>{% endif %}",
+        None, "", {},
+    ),
     "deepseek r1": (
         "{% for m in messages %}{% if m.role == 'user' %}<|User|>{{ m.content }}{% else %}"
         "<|Assistant|>{{ m.content.split('</think>')[-1] }}<|end|>{% endif %}{% endfor %}"
@@ -280,6 +342,19 @@ def test_a_forked_process_has_a_process_of_its_own() -> None:
     assert wrap_prompts(lm, ["Hello"], True) == first and rendering._PROCESS._process is own
 
 
+def test_at_exit_the_process_ends_behind_the_reply_that_a_thread_waits_for() -> None:
+    process, replies = rendering._Process(), list[Any]()
+    loops = "{% for i in range(99) %}{% for j in range(9999) %}{% endfor %}{% endfor %}done"
+    request = {"template": loops, "messages": [], "words": {}}
+    thread = threading.Thread(target=lambda: replies.append(process.ask(request)))
+    thread.start()
+    while thread.is_alive() and not process._lock.locked():
+        time.sleep(0.001)
+    process.end_at_exit()
+    thread.join()
+    assert replies == [{"text": "done", "dated": False}] and process._process is None
+
+
 def test_a_template_is_rendered_from_any_thread_and_several_at_once(hurried: None) -> None:
     lm, made = chat_model(CHATML), []
     slow = chat_model(HOSTILE["nested loops"])
@@ -381,7 +456,7 @@ def test_answers_stand_where_the_template_puts_them(name: str, turns: list[str])
         [(variable, value)] = told.items()
         assert f"{variable}={json.dumps(value)}" in writer.contradiction
         assert about_prompts(lm)["template_told"] == f"{variable}={json.dumps(value)}"
-    elif name not in ("no thoughts in turns", "a budget"):  # those close a thought by themselves
+    elif name not in CLOSES_A_THOUGHT:
         assert plain(lm, [*turns, "Antwort"]).startswith(prompt + joint + "Antwort")
         [row] = encode_answers(lm, turns[-1:], ["Antwort"])
         whole = plain(lm, [*turns[-1:], "Antwort"])
@@ -410,6 +485,49 @@ def test_a_reference_follows_what_the_template_writes(
     assert plain(lm, ["Hello", "Antwort"]).startswith(prompt + writer.joint + "Antwort")
     assert (writer.contradiction is None) == (prompt == plain(lm, ["Hello"]))
     assert uses_chat(lm) and not uses_chat(lm, None, plain(lm, ["{source}"]))
+
+
+CLOSES_A_THOUGHT = (
+    "gemma", "a closed channel", "a thought of tags that end", "a thought of a suffix",
+    "a tag against thoughts", "no thoughts in turns", "a budget",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("system", ["Be brief.", ""])
+def test_a_gemma_prompt_with_a_system_message_asks_for_no_thought(system: str) -> None:
+    lm = chat_model(PLACES["gemma"][0].replace("<turn|>", "{{ messages[0].content }}<turn|>", 1))
+    prompt, _ = ChatWriter(lm.tokenizer, system).write(["Hello"])
+    asked = [{"role": "user", "content": "Hello"}]
+    messages = [*([{"role": "system", "content": system}] if system else []), *asked]
+    assert prompt == lm.tokenizer.apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, enable_thinking=False
+    )
+
+
+@pytest.mark.parametrize("condition", ["'/think' in {}", "{} | length > 9"])
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_prompt_that_opens_a_thought_for_some_texts_is_refused(
+    condition: str, closed: bool
+) -> None:
+    """Whether other prompts are those of the template or not."""
+    condition = condition.format("messages[-1].content")
+    opened = f"{{% if {condition} %}}<think>{{% endif %}}"
+    writer = ChatWriter(chat_model(chatml("", opened if closed else f"<r>{opened}")).tokenizer)
+    if closed:
+        assert writer.write(["Hello"])[0].endswith(_TURN)
+    with pytest.raises(InputError, match="place of an answer is not known") as refused:
+        writer.write(["Translate it /think"])
+    assert len(str(refused.value).splitlines()) == 1
+    lm = chat_model(chatml("", opened))
+    asked = ({"role": "user", "content": "Translate it /think"},)
+    with pytest.raises(InputError, match="place of an answer is not known"):
+        rendered(lm, [GivenPrompt("1", asked, "here")])
+
+
+@pytest.mark.parametrize("words", ["a", "assistant", "HEADSCOPE", "<|im_start|>"])
+def test_words_of_a_prompt_are_found_before_the_header_of_its_answer(words: str) -> None:
+    text, start = ChatWriter(chat_model(CHATML).tokenizer).write([words])
+    assert text[:start].endswith("<|im_start|>user\n") and text[start:].startswith(words)
 
 
 def test_a_system_message_that_closes_a_thought_is_told() -> None:

@@ -5,6 +5,7 @@ What is to be saved displaces nothing and is not displaced.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import threading
@@ -48,6 +49,8 @@ class Worker:
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="headscope explorer", daemon=True)
         self._thread.start()
+        # An interpreter that ends takes the thread amid compiled code, which aborts.
+        atexit.register(self.close)
 
     def submit(self, job: Job) -> None:
         """Answer this question next; the running one ends, and one that waits is displaced.
@@ -83,6 +86,7 @@ class Worker:
         """End the running computation, what waits, and the thread."""
         self.stop()
         self._thread.join()
+        atexit.unregister(self.close)
 
     def stop(self) -> None:
         """End what runs and what waits; nothing is answered any more."""

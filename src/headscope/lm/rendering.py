@@ -35,8 +35,10 @@ MOST_WRITTEN, MOST_WRITTEN_EACH = 100_000, 100
 #: Bytes that the process may take beside what it has when it begins.
 _MOST_BYTES = 1 << 28
 _MOST_TEMPLATE = 1_000_000
-#: What is read of a template's source, and what `render_jinja_template` itself gives it.
+#: What is read of a template's source, what every template is told, and what
+#: `render_jinja_template` itself gives it.
 _MOST_VARIABLES, _MOST_VALUES, _MOST_TEXTS = 24, 8, 48
+_TOLD = {"enable_thinking": False}
 _CONVERSATION = ("messages", "tools", "documents", "add_generation_prompt")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{6,}>")
 #: Finds this file's imports where this process does, without the package's other modules.
@@ -84,7 +86,7 @@ def render(tokenizer: Any, messages: Sequence[Mapping[str, str]], **options: Any
     depends on chance.
     """
     given = [{name: part for name, part in row.items() if part is not None} for row in messages]
-    options = {"enable_thinking": False, **options}
+    options = {**_TOLD, **options}
     try:
         if _writes_itself(tokenizer):
             text = tokenizer.apply_chat_template(given, tokenize=False, **options)
@@ -107,7 +109,7 @@ def switches(tokenizer: Any) -> Switches:
     """
     if _writes_itself(tokenizer):
         return Switches({}, ())
-    words = tokenizer.special_tokens_map
+    words = {**tokenizer.special_tokens_map, **_TOLD}
     return Switches(**_asked({"template": tokenizer.get_chat_template(), "words": words}))
 
 
@@ -167,11 +169,16 @@ class _Process:
         raise Ended(f"the process that ran it ended with {code}")
 
     def end(self) -> None:
-        """End the process, if there is one."""
+        """End the process, if there is one; for whoever holds the lock."""
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
+
+    def end_at_exit(self) -> None:
+        """End the process when no other thread waits for its reply."""
+        with self._lock:
+            self.end()
 
     def forget(self) -> None:
         """Leave the process to the one that this process was forked from."""
@@ -179,7 +186,7 @@ class _Process:
 
 
 _PROCESS = _Process()
-atexit.register(_PROCESS.end)
+atexit.register(_PROCESS.end_at_exit)
 os.register_at_fork(after_in_child=_PROCESS.forget)
 
 

@@ -39,9 +39,16 @@ _ANSWER = "EPOCSDAEH"
 _PRIVATE = 0xF0000
 _CORRECT = "correct it, or use plain prompts (--no-chat)"
 _NO_SYSTEM = "leave --system out"
-#: What a tag looks like, such as `<think>`, `[/INST]` or `<|im_start|>`, and one that closes.
+#: What a tag looks like, such as `<think>`, `[/INST]` or `<|im_start|>`, and one that closes:
+#: `</think>`, `<|end_of_thought|>`, `<|think_end|>`, `<|inner_suffix|>`, `<channel|>` (to
+#: `<|channel>`), or one that says that there is no thought, such as `<|nothink|>`.
 _TAG = re.compile(r"[<\[◁][^<>\[\]◁▷\n]{1,60}[>\]▷]")
-_CLOSING_TAG = re.compile(r"[<\[◁][|｜]?(/|end)", re.IGNORECASE)
+_CLOSING_TAG = re.compile(
+    r"[<\[◁][|｜]?(/|end|no[-_ ]?think)"
+    r"|.*[-_.:▁ ](end|stop|close|suffix|off)[|｜]?[>\]▷]$"
+    r"|[<\[◁][^|｜]+[|｜][>\]▷]$",
+    re.IGNORECASE,
+)
 #: What was found out about a template with these special tokens. It is asked once, since it is a
 #: stranger's program, which may take its time.
 _FOUND: WeakKeyDictionary[Any, tuple[tuple[str, str], dict[str, Any]]] = WeakKeyDictionary()
@@ -292,9 +299,10 @@ class AnswerPlace:
 class ChatWriter:
     """Writes conversations by a chat template; one that can think aloud is told not to.
 
-    What a template is told is `enable_thinking=False`, or another of its variables, if by that its
-    generation prompt ends where its answered turns have their answers (see `AnswerPlace`). The
-    template writes its own special tokens: tokenise what it wrote without adding any.
+    What a template is told is `enable_thinking=False`, and another of its variables, if by that
+    alone its generation prompt ends where its answered turns have their answers (see
+    `AnswerPlace`), and nothing else becomes another. The template writes its own special tokens:
+    tokenise what it wrote without adding any.
 
     Attributes:
         tokenizer: whose template it is.
@@ -328,8 +336,11 @@ class ChatWriter:
         Raises `InputError` if the template is faulty, changes the last turn, or does not take the
         system message.
         """
-        text = self.placed(self._rendered(turns))
-        start = text.rfind(turns[-1].strip())
+        text = self._begun(turns)
+        words, ends = turns[-1].strip(), self.place.ends
+        # What an answer stands behind may have the user's words too.
+        start = text.rfind(words, 0, len(text) - len(ends)) if text.endswith(ends) else -1
+        start = text.rfind(words) if start < 0 else start
         if start < 0:
             raise InputError(
                 "the tokenizer's chat template changes the text of a prompt, so its words cannot "
@@ -337,18 +348,35 @@ class ChatWriter:
             )
         return text, start
 
-    def placed(self, text: str) -> str:
-        """A generation prompt of the template, up to where an answer begins; `InputError` if it
-        ends otherwise than others do, so that the place of an answer is not known."""
+    def placed(self, text: str, messages: Sequence[Mapping[str, str]]) -> str:
+        """The generation prompt `text` of a conversation, up to where an answer begins.
+
+        Raises `InputError` if it ends otherwise than others do, and not where an answer to this
+        conversation stands, so that the place of one is not known.
+        """
         place = self.place
-        if not place.moved:
-            return text
-        if not text.endswith(place.begun):
+        if text.endswith(place.begun):
+            return text.removesuffix(place.begun) + place.ends
+        if not self._ends_before_answer(text, messages):
             raise InputError(
                 f"the tokenizer's chat template ends this prompt in {text[-40:]!r}, others in "
                 f"{place.begun[-40:]!r}, so the place of an answer is not known; {_CORRECT}"
             )
-        return text.removesuffix(place.begun) + place.ends
+        return text
+
+    def _ends_before_answer(self, text: str, messages: Sequence[Mapping[str, str]]) -> bool:
+        """Whether the template writes an answer to this conversation right behind `text`."""
+        answer = _PROBE
+        while answer in str(messages):
+            answer += _PROBE
+        answered = [*messages, {"role": "assistant", "content": answer}]
+        try:
+            whole = render_conversation(
+                self.tokenizer, answered, "an answer", _CORRECT, add_generation_prompt=False
+            )
+        except InputError:  # it takes no answers
+            return False
+        return whole.startswith(text + self.joint + answer)
 
     def _find_place(self) -> AnswerPlace:
         from headscope.lm.rendering import Unrenderable
@@ -489,13 +517,12 @@ class ChatWriter:
         second time.
         """
         turns = [_PROBE, _ANSWER, _PROBE]
-        first: list[str | None] = [self.placed(self._rendered(turns[:1]))]
-        again: list[str | None] = [self.placed(self._rendered(turns[:1]))]
+        first: list[str | None] = [self._begun(turns[:1])]
+        again: list[str | None] = [self._begun(turns[:1])]
         for made in (first, again):
             for count in (3, 2):
                 try:
-                    text = self._rendered(turns[:count])
-                    made.append(self.placed(text) if count % 2 else text)
+                    made.append(self._begun(turns[:count]))
                 except InputError:
                     made.append(None)
         if first != again:
@@ -516,10 +543,18 @@ class ChatWriter:
         rows = self.with_system(self._messages([_PROBE]))
         return _told_rendering(self.tokenizer, rows, add_generation_prompt=True).dated
 
+    def _begun(self, turns: Sequence[str]) -> str:
+        """A conversation, up to where the answer begins if the last turn is the user's."""
+        text = self._rendered(turns)
+        return self.placed(text, self._rows(turns)) if len(turns) % 2 else text
+
+    def _rows(self, turns: Sequence[str]) -> list[dict[str, str]]:
+        return self.with_system(self._messages(turns))
+
     def _rendered(self, turns: Sequence[str]) -> str:
         return render_conversation(
             self.tokenizer,
-            self.with_system(self._messages(turns)),
+            self._rows(turns),
             "a user's turn",
             _CORRECT,
             add_generation_prompt=bool(len(turns) % 2),
@@ -570,20 +605,34 @@ def _place_of(
 
 
 def _closed(begun: str, placed: str) -> bool:
-    """Whether a generation prompt goes on behind the place of answers, and leaves nothing open
-    there: words without a tag, or such that the last tag closes and nothing follows."""
-    if not begun.startswith(placed.rstrip()):
-        return False
-    more = begun[len(placed.rstrip()) :]
-    tags = [*_TAG.finditer(more)]
-    if not tags:
-        return True
-    return bool(_CLOSING_TAG.match(tags[-1][0])) and not more[tags[-1].end() :].strip()
+    """Whether a generation prompt goes on behind the place of answers, or before what an answer
+    begins with, and leaves nothing open there: words without a tag, or such that the last tag
+    closes and nothing follows."""
+    placed = placed.rstrip()
+    if begun.startswith(placed):
+        more = begun[len(placed) :]
+        return not _TAG.search(more) or _leaves_nothing_open(more)
+    # A thought of its own turn: what stands before an answer comes once more behind it.
+    begun = begun.rstrip()
+    same = agreement(begun[::-1], placed[::-1])
+    begins = (tag.start() for tag in _TAG.finditer(placed, len(placed) - same))
+    return any(
+        begun.startswith(placed[:at])
+        and _leaves_nothing_open(begun[at : len(begun) - len(placed) + at])
+        for at in begins
+    )
+
+
+def _leaves_nothing_open(text: str) -> bool:
+    """Whether the last tag of a text closes and nothing follows."""
+    tags = [*_TAG.finditer(text)]
+    return bool(tags and _CLOSING_TAG.match(tags[-1][0])) and not text[tags[-1].end() :].strip()
 
 
 def _switch(tokenizer: Any) -> tuple[str, bool | int | str] | None:
     """What a template is told so that it does not contradict itself (see `AnswerPlace`): the first
-    of its own variables, and of the values that it may compare it with, by which it does not.
+    of its own variables, and of the values that it may compare it with, by which it does not, and
+    by which nothing but the end of a prompt changes.
 
     They are found by trial, since no name is common to all templates; one that leaves what stands
     before an answer as it is goes before others.
@@ -602,16 +651,48 @@ def _switch(tokenizer: Any) -> tuple[str, bool | int | str] | None:
         for each in ((name, value) for name, values in known.items() for value in values):
             try:
                 place = _place_of(tokenizer, [], each)
+                if place.moved or not _changes_the_end_alone(tokenizer, each):
+                    continue
             except Ended:
                 break
             except Unrenderable:
                 continue
-            if not place.moved and place.ends == plain.ends:
+            if place.ends == plain.ends:
                 return each
-            others += [] if place.moved else [each]
+            others.append(each)
         return others[0] if others else None
 
     return _found(tokenizer, "switch", find)
+
+
+def _changes_the_end_alone(tokenizer: Any, switch: tuple[str, bool | int | str]) -> bool:
+    """Whether conversations are the same with and without what a template is told, but for what it
+    writes where an answer is to come. Otherwise it may ask for a thought elsewhere."""
+    asked, answered = {"role": "user", "content": _ANSWER}, {"role": "assistant", "content": _PROBE}
+    told = dict([switch])
+    for rows in ([asked], [{"role": "system", "content": _PROBE}, asked], [asked, answered, asked]):
+        plain, plain_prompt = (_or_none(tokenizer, rows, add) for add in (False, True))
+        other, other_prompt = (_or_none(tokenizer, rows, add, **told) for add in (False, True))
+        if plain == plain_prompt:  # it always ends in a generation prompt
+            plain, other = (text and text.rpartition(_ANSWER)[0] for text in (plain, other))
+        begins = [text and text.rpartition(_ANSWER)[0] for text in (plain_prompt, other_prompt)]
+        if plain != other or begins[0] != begins[1]:
+            return False
+    return True
+
+
+def _or_none(
+    tokenizer: Any, rows: Sequence[Mapping[str, str]], prompt: bool, **told: bool | int | str
+) -> str | None:
+    """A conversation as the template writes it; None: it does not take it."""
+    from headscope.lm.rendering import Ended, Unrenderable, render
+
+    try:
+        return render(tokenizer, rows, add_generation_prompt=prompt, **told).text
+    except Ended:
+        raise
+    except Unrenderable:
+        return None
 
 
 def _found(tokenizer: Any, what: str, find: Callable[[], Made]) -> Made:

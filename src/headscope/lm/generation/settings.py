@@ -10,11 +10,13 @@ drawn (sampling, beams), lengths and `stop_strings` are never followed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from headscope.errors import InputError, telling
+from headscope.lm.hooks import text_config
 from headscope.lm.inputs import generated
 
 if TYPE_CHECKING:
@@ -50,11 +52,27 @@ def text_settings(lm: LanguageModel) -> dict[str, Any]:
 
 def check_followed(lm: LanguageModel) -> None:
     """`InputError` if the settings cannot be followed."""
-    if beyond := [name for name in text_settings(lm) if name in _BEYOND]:
+    settings = text_settings(lm)
+    if beyond := [name for name in settings if name in _BEYOND]:
         raise InputError(
             f"the generation settings of {lm.name!r} hold {beyond[0]}, which needs further passes "
             "or sampling and cannot be followed; leave --generation-config out"
         )
+    # Told before they index logits, which a GPU does not survive.
+    size = int(text_config(lm.model).vocab_size)
+    for name in ("forced_bos_token_id", "forced_eos_token_id"):
+        ids = settings.get(name, [])
+        for index in ids if isinstance(ids, list | tuple) else [ids]:
+            if type(index) is not int or not 0 <= index < size:
+                why = f"{name} has {index!r:.40}, which is no token id from 0 to {size - 1}"
+                raise InputError(_cannot_follow(lm, why))
+
+
+def _cannot_follow(lm: LanguageModel, why: str) -> str:
+    return (
+        f"the generation settings of {lm.name!r} cannot be followed ({why}); correct "
+        "generation_config.json, or leave --generation-config out"
+    )
 
 
 def refuse_followed(lm: LanguageModel, what: str) -> None:
@@ -89,7 +107,8 @@ class Followed:
         changed, device = [], self._lm.device
         for row, tokens, own in zip(rows, new, logits, strict=True):
             ids = torch.tensor([[*self._ids[row], *tokens]], device=device)
-            changed.append(self._of(row)(ids, own[None].to(device, copy=True)))
+            with telling(partial(_cannot_follow, self._lm)):
+                changed.append(self._of(row)(ids, own[None].to(device, copy=True)))
         return torch.cat(changed)
 
     def _of(self, row: int) -> Any:
@@ -101,21 +120,15 @@ class Followed:
                 found.append(logits_processor)
                 return input_ids
 
-            with telling(
-                lambda why: (
-                    f"the generation settings of {lm.name!r} cannot be followed ({why}); correct "
-                    "generation_config.json, or leave --generation-config out"
-                )
-            ):
-                generated(
-                    lm,
-                    lm.collate([self._ids[row]]),
-                    more={"custom_generate": take},
-                    do_sample=False,
-                    max_new_tokens=self._limits[row],
-                    eos_token_id=list(lm.eos_token_ids) or None,
-                    pad_token_id=lm.pad_token_id,
-                    **self._settings,
-                )
+            generated(
+                lm,
+                lm.collate([self._ids[row]]),
+                more={"custom_generate": take},
+                do_sample=False,
+                max_new_tokens=self._limits[row],
+                eos_token_id=list(lm.eos_token_ids) or None,
+                pad_token_id=lm.pad_token_id,
+                **self._settings,
+            )
             [self._processors[row]] = found
         return self._processors[row]

@@ -193,15 +193,16 @@ def _templated(lm: LanguageModel, messages: Sequence[Message]) -> str:
     from headscope.lm.tokens import ChatWriter, render_conversation
 
     begun, writer = messages[-1]["role"] == "assistant", ChatWriter(lm.tokenizer, lm.system)
+    rows = writer.with_system(messages)
     text = render_conversation(
         lm.tokenizer,
-        writer.with_system(messages),
+        rows,
         "this conversation",
         "correct the messages or the template",
         add_generation_prompt=not begun,
         continue_final_message=begun,
     )
-    return text if begun else writer.placed(text)
+    return text if begun else writer.placed(text, rows)
 
 
 def written(
