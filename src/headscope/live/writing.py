@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.lm.batching import Batch
 from headscope.lm.generation import GenerateConfig, Generation
 from headscope.lm.hooks import hooked
+from headscope.lm.owners import leaves_numbers
 
 if TYPE_CHECKING:
     from headscope.heads import Gate
@@ -29,6 +30,7 @@ def stoppable(lm: LanguageModel, stop: Stop) -> Iterator[Callable[..., None]]:
     """Passes of a model end before any of its layers once ``stop`` says so, by `Stopped`; so does
     what calls the function that is given."""
 
+    @leaves_numbers
     def check(*_: Any) -> None:
         if stop():
             raise Stopped
