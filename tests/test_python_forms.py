@@ -26,8 +26,9 @@ import headscope
 from command_runs import CommandRun
 from headscope.data.prompts import DEFAULT_TEMPLATE, WrittenTemplate
 from headscope.errors import Caution, InputError
+from headscope.evidence.texts import Outputs, own_measured
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
-from headscope.own import digest_of
+from headscope.own import OwnMeasure, digest_of
 from headscope.studies.functions import _with_lists_of_heads, function_of
 from lm_helpers import build, wrapped
 
@@ -418,6 +419,18 @@ def test_a_measure_may_be_a_function(
     ):
         with pytest.raises(InputError, match=words):
             remove(wrong)
+
+
+@pytest.mark.parametrize(
+    "given_back", [10**400, [10**400, 1], ["a", 1], [[1], [1, 2]], [float("inf"), 1]]
+)
+def test_what_is_no_number_for_each_output_is_refused(given_back: Any) -> None:
+    def wrong(texts: list[str], references: list[str]) -> Any:
+        return given_back
+
+    with pytest.raises(InputError, match="the measure wrong gives") as refused:
+        own_measured(Outputs("en", [["a", "b"]], ["c", "d"]), OwnMeasure.of(wrong))
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 300
 
 
 def chrf(texts: list[str], references: list[str]) -> list[float]:

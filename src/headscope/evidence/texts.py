@@ -196,7 +196,7 @@ def own_measured(texts: Outputs, measure: OwnMeasure) -> Array:
     given = measure.function.function(list(texts.outputs), list(texts.references))
     try:
         numbers = np.asarray(given, dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"the measure {measure.name} gives no numbers ({error})") from error
     if numbers.shape != (len(texts.outputs),) or not np.isfinite(numbers).all():
         raise InputError(
