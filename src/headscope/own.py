@@ -299,9 +299,9 @@ def _imported(code: CodeType, space: Mapping[str, Any]) -> dict[str, Any]:
             if not level and (installed := _installed(name)) is not None:
                 # The same before and after it is loaded, as a call of the function does.
                 found[f"import {name}"] = installed
-                for each in _BY_NAME if name in (builtins.__name__, "importlib") else ():
-                    if each.__name__ in code.co_names:
-                        found[f"import {name} {each.__name__}"] = each
+                for by_name in _BY_NAME if name in (builtins.__name__, "importlib") else ():
+                    if by_name.__name__ in code.co_names:
+                        found[f"import {name} {by_name.__name__}"] = by_name
                 continue
             try:
                 found[f"import {name}"] = import_module(name, space.get("__package__"))
