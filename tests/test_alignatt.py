@@ -25,7 +25,7 @@ from headscope.heads import (
     HeadSet,
     resolve_heads,
 )
-from headscope.heads.files import read_heads_file
+from headscope.heads.files import HeadsFile, read_heads_file
 from headscope.heads.published import Format, alignatt_text, geometry_of, heads_of
 from headscope.lm import LanguageModel
 from headscope.studies.verify.heads import read_beside
@@ -147,6 +147,10 @@ DAMAGED: list[tuple[str, Any]] = [
     ("num_layers", 3),
     ("num_heads", "3"),
     ("num_heads", 0),
+    ("num_heads", True),
+    ("num_layers", 10**6),
+    ("all_heads_ranked", [{**LISTED[0], "score": 0.125}]),
+    ("all_heads_ranked", [{**LISTED[0], "head_idx": 9}]),
     ("model", "half \ud800"),
     ("direction", "half \ud800"),
     ("ts_matrix", [[0.1, 0.2, 0.3], [0.1, 7.5, 0.2]]),
@@ -320,6 +324,51 @@ def test_a_matrix_of_another_model_is_refused(tmp_path: Path) -> None:
     shorter = write(tmp_path / "a.json", {**PUBLISHED, **lists, "ts_matrix": matrix})
     scores = heads_of(read_heads_file(shorter))
     assert isinstance(scores, HeadScores) and scores.geometry == Geometry((3, 1))
+
+
+def test_a_list_that_fills_a_rectangle_is_no_model_of_its_size(tmp_path: Path) -> None:
+    def filled(layers: int, width: int, more: float = 0.0) -> list[dict[str, Any]]:
+        return [{"layer": a, "head": b, "ts": (9 - a) / 10 - b / 100 + more}
+                for a in range(layers) for b in range(width)]  # fmt: skip
+
+    def read(**members: Any) -> tuple[Geometry | None, HeadsFile]:
+        file = read_heads_file(write(tmp_path / "heads.json", members))
+        return geometry_of(file), file
+
+    def sizes(layers: int, width: int) -> dict[str, int]:
+        return {"num_layers": layers, "num_heads": width}
+
+    small, all_heads = {"token_alignment_heads": filled(2, 2)}, {"all_heads_ranked": filled(4, 4)}
+    model = Geometry.uniform(4, 4)
+    told, file = read(**small)
+    assert told == Geometry.uniform(2, 2) and isinstance(heads_of(file), HeadScores)
+    for beside in (sizes(4, 4), all_heads, {**sizes(4, 4), **all_heads}):
+        told, file = read(**small, **beside)
+        heads = heads_of(file)
+        assert told == model and isinstance(heads, HeadSet) and len(heads.heads) == 4
+        assert heads.geometry == model
+    told, file = read(**sizes(30, 16), token_alignment_heads=filled(4, 4))
+    assert told == Geometry.uniform(30, 16) and heads_of(file).geometry == told
+    with pytest.raises(InputError, match="30 layers"):
+        heads_of(file, model)
+    for beside in ({"num_layers": 30}, {"num_heads": 16}, {"all_heads_ranked": filled(1, 3)}):
+        assert read(**small, **beside)[0] is None
+    matrix = {"ts_matrix": [[head["ts"] for head in filled(4, 4)[at : at + 4]]
+                            for at in range(0, 16, 4)]}  # fmt: skip
+    read(**small, **matrix)
+    part = read_heads_file(f"{tmp_path / 'heads.json'}#token_alignment_heads")
+    assert geometry_of(part) == model
+    # What contradicts the sizes, or another list.
+    for wrong in (
+        {**sizes(4, 3), "token_alignment_heads": filled(4, 4)},
+        {**sizes(2, 2), **small, **all_heads},
+        {"token_alignment_heads": filled(4, 4), "all_heads_ranked": filled(4, 4, 0.05)},
+        {"token_alignment_heads": filled(2, 2, 0.05), **all_heads},
+        {**small, "all_heads_ranked": filled(4, 4) + filled(1, 1)},
+    ):
+        with pytest.raises(InputError, match=r"line [0-9]+: ") as refused:
+            heads_of(read(**wrong)[1])
+        assert "\n" not in str(refused.value)
 
 
 def test_word_alignments_are_pairs_with_links_between_units(tmp_path: Path) -> None:

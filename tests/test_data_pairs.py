@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.data.files import files_below
-from headscope.data.link_readings import Linked, Reading, doubt
+from headscope.data.link_readings import Linked, Reading, doubt, remedy
 from headscope.data.pairs import (
     PairSource,
     SentencePair,
@@ -121,6 +121,40 @@ def test_few_links_or_words_that_no_link_touches_elsewhere_are_no_sign(
     assert doubt(rows, Reading()) is None
     assert doubt([Linked(frozenset({(1, 1)}), ["a", "b", "c"], ["x", "y", "z"])], Reading()) is None
     assert doubt([], Reading()) is None
+
+
+@settings(max_examples=8, deadline=None)
+@given(data=st.data(), swapped=st.booleans())
+def test_links_of_no_word_hide_no_reading(data: st.DataObject, swapped: bool) -> None:
+    """As links from 1 may be written, with a 0 on one side for a word that stands for none."""
+    reading, rows = Reading(1, swapped), list[Linked]()
+    for pair in sample_pairs("en-de", "test", 60, 0).pairs:
+        source, target = pair.source.split(), pair.target.split()
+        links = {(j, i) if swapped else (i, j) for i, j in pair.links or ()}
+        fitting = {
+            (i + 1, j + 1) for i, j in links if max(i, j) + 1 < min(len(source), len(target))
+        }
+        rows.append(Linked(frozenset(fitting), source, target))
+    rows = [row for row in rows if row.links]
+    some = data.draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=2, unique=True))
+    sides = [data.draw(st.sampled_from([{(0, 1)}, {(1, 0)}, {(0, 1), (2, 0)}])) for _ in some]
+    null = dict(zip(some, sides, strict=True))
+    with_null = [row._replace(links=row.links | null.get(at, set())) for at, row in enumerate(rows)]
+    said = doubt(with_null, Reading())
+    assert said is not None and reading.options in said and f" {len(some)} pairs" in said
+    # A link between both first words counts from 0, and so do links of first words in many pairs.
+    both = with_null[some[0]]
+    with_null[some[0]] = both._replace(links=both.links | {(0, 0)})
+    assert doubt(with_null, Reading()) is None
+    right = [row._replace(links=reading.read(row.links)) for row in rows]
+    assert doubt(right, Reading()) is None
+    # Where some links are beyond their sentences, the reading in which they fit is named as well.
+    beyond = [row._replace(links=row.links | {(len(row.source), len(row.target))}) for row in rows]
+    if not swapped:
+        beyond = [
+            row._replace(links=row.links | null.get(at, set())) for at, row in enumerate(beyond)
+        ]
+        assert remedy(beyond, Reading()).endswith("on one side fit with --links-from 1")
 
 
 def test_one_wrong_link_names_no_option(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import io
 import json
 import re
@@ -27,9 +28,10 @@ import headscope
 from command_runs import CommandRun
 from headscope.data.prompts import DEFAULT_TEMPLATE, WrittenTemplate
 from headscope.errors import Caution, InputError
+from headscope.evidence.texts import Outputs, own_measured
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
 from headscope.lm import LanguageModel
-from headscope.own import digest_of
+from headscope.own import OwnMeasure, digest_of
 from headscope.studies.functions import _with_lists_of_heads, function_of
 from lm_helpers import build, wrapped
 
@@ -454,6 +456,46 @@ def test_a_measure_may_be_a_function(
             remove(wrong)
 
 
+@pytest.mark.parametrize(
+    "given_back", [10**400, [10**400, 1], ["a", 1], [[1], [1, 2]], [float("inf"), 1]]
+)
+def test_what_is_no_number_for_each_output_is_refused(given_back: Any) -> None:
+    def wrong(texts: list[str], references: list[str]) -> Any:
+        return given_back
+
+    with pytest.raises(InputError, match="the measure wrong gives") as refused:
+        own_measured(Outputs("en", [["a", "b"]], ["c", "d"]), OwnMeasure.of(wrong))
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 300
+
+
+def test_a_measure_that_keeps_something_in_itself_is_told_of() -> None:
+    class Kept:
+        def __init__(self) -> None:
+            self.seen = 0
+
+        def __call__(self, texts: list[str], references: list[str]) -> list[float]:
+            self.seen += 1
+            return [1.0 for _ in texts]
+
+    @functools.cache
+    def length(text: str) -> float:
+        return float(len(text))
+
+    def cached(texts: list[str], references: list[str]) -> list[float]:
+        import colorsys  # which is loaded by the first call
+
+        return [length(text) + bool(colorsys) for text in texts]
+
+    sys.modules.pop("colorsys", None)
+    outputs = Outputs("en", [["a", "b"]], ["c", "d"])
+    with pytest.warns(Caution, match="Kept changes what it holds .* not found again"):
+        own_measured(outputs, OwnMeasure.of(Kept()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        measure = OwnMeasure.of(cached)
+        assert own_measured(outputs, measure).size and OwnMeasure.of(cached) == measure
+
+
 def chrf(texts: list[str], references: list[str]) -> list[float]:
     return [0.0 for _ in texts]
 
@@ -619,6 +661,45 @@ def test_what_cannot_be_read_makes_runs_of_their_own(pocket: Any) -> None:
 
         with pytest.warns(Caution, match="is not found again"):
             assert digest_of(function) != digest_of(function)
+
+
+def test_what_reads_by_names_that_it_makes_is_no_run_of_before() -> None:
+    """However it is called; an attribute of the same name is another matter."""
+    unseen = [
+        "def f(x): return eval('G')",
+        "def f(x): return globals()['G']",
+        "def f(x): return [exec('G') for _ in x]",
+        "def f(x): return __import__('a' + x)",
+        "import builtins as b\ndef f(x): return b.eval('G')",
+        "def f(x):\n    import builtins\n    return builtins.eval('G')",
+        "def f(x):\n    from importlib import import_module\n    return import_module(x)",
+        "e = eval\ndef f(x, e=e): return e('G')",
+        "class A:\n    def g(self, x): return eval('G')\nf = A().g",
+    ]
+    for code in unseen:
+        space: dict[str, Any] = {"__name__": "__main__", "G": 1}
+        exec(code, space)
+        with pytest.warns(Caution, match="is not found again"):
+            assert digest_of(space["f"]) != digest_of(space["f"])
+    for code in ("def f(x): return x.eval('G')", "def eval(x): return x\ndef f(x): return eval(x)"):
+        space = {"__name__": "__main__"}
+        exec(code, space)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert digest_of(space["f"]) == digest_of(space["f"])
+
+
+def test_a_method_that_dispatches_is_the_same_whenever_it_is_read() -> None:
+    class Own:
+        @functools.singledispatchmethod
+        def ask(self, text: Any) -> str:
+            return "?"
+
+        @ask.register
+        def _(self, text: str) -> str:
+            return text
+
+    assert digest_of(Own().ask) == digest_of(Own().ask)
 
 
 def test_an_edited_module_makes_another_function(tmp_path: Path) -> None:

@@ -6,7 +6,8 @@ imports, those of the user's own in the same way, as they are in memory, those o
 by their version. A class counts with all of its members, an object with what `pickle` would write
 of it, and what stands behind a wrapper (`lru_cache`, `partial`, `cached_property`, …) with the
 wrapper. What a function reads while it runs, such as a file or the time, is not seen: it must
-depend on its arguments alone. A value that cannot be read so makes every call a run of its own.
+depend on its arguments alone. A value that cannot be read so makes every call a run of its own, and
+so does a function that reads by names it makes (`eval`, `exec`, `globals`, …).
 """
 
 from __future__ import annotations
@@ -63,15 +64,20 @@ _CODE = (
     "co_flags",
     "co_exceptiontable",
 )
+#: What reads a global or a built-in name; other names in a code are attributes.
+_LOADS = ("LOAD_GLOBAL", "LOAD_NAME")
 #: Members that every class has, or that say where it stands.
 _NO_MEMBERS = {
     "__dict__",
     "__weakref__",
+    "__slotnames__",  # which `copyreg` keeps once an object of the class was read
     "__module__",
     "__qualname__",
     "__firstlineno__",
     "__static_attributes__",
 }
+#: What reads by names that are made while a function runs, so that nobody can say what.
+_BY_NAME = (eval, exec, globals, __import__, import_module)
 #: What is set of a class unless it is part of the interpreter or of a compiled package.
 _MADE_BY_CODE = 1 << 9
 #: The code of the functions that `singledispatch` makes, and what they close over that comes and
@@ -101,6 +107,20 @@ class OwnFunction:
             inner = inner.func
         name = getattr(inner, "__name__", type(inner).__name__)
         return cls(name, digest_of(function), function)
+
+    def tell_change(self) -> None:
+        """Warn where the function has changed what it holds since its digest was taken."""
+        with warnings.catch_warnings(record=True) as untold:  # which was said before
+            warnings.simplefilter("always")
+            now = digest_of(self.function)
+        if now != self.digest and not untold:
+            warnings.warn(
+                Caution(
+                    f"{self.name} changes what it holds or names when it is called, so a run with "
+                    "it is not found again; keep that elsewhere, as functools.cache does"
+                ),
+                stacklevel=2,
+            )
 
 
 @dataclass(frozen=True)
@@ -160,6 +180,8 @@ def _read(value: Any, seen: dict[int, tuple[int, Any]]) -> tuple[bytes, Iterable
 def _inside(value: Any) -> Iterable[Any]:
     """The values that make up one that is not plain."""
     kind = type(value)
+    if any(value is each for each in _BY_NAME):
+        return _untold(f"{value.__name__}, and what it reads by that cannot be told")
     if isinstance(value, FunctionType):
         return _of_function(value)
     if isinstance(value, CodeType):
@@ -239,13 +261,16 @@ def _named(function: FunctionType) -> Iterator[Any]:
     """The globals that a function names, those in functions inside it too, the modules that it
     imports, and what it names of modules of the user's own, as they are in memory."""
     names, codes, space = set[str](), [function.__code__], function.__globals__
-    modules = dict[str, Any]()
+    modules, by_name = dict[str, Any](), {each.__name__: each for each in _BY_NAME}
+    built_in = dict[str, Any]()
     while codes:
         code = codes.pop()
         names.update(code.co_names)
         modules |= _imported(code, space)
+        loaded = {each.argval for each in get_instructions(code) if each.opname in _LOADS}
+        built_in |= {name: by_name[name] for name in loaded & {*by_name} if hasattr(builtins, name)}
         codes += [each for each in code.co_consts if isinstance(each, CodeType)]
-    found = {name: space[name] for name in names if name in space} | modules
+    found = built_in | {name: space[name] for name in names if name in space} | modules
     looked_at = set[int]()
     while found:
         further = dict[str, Any]()
@@ -253,11 +278,14 @@ def _named(function: FunctionType) -> Iterator[Any]:
             value = found[place]
             yield place
             yield value
-            own = isinstance(value, ModuleType) and _installed(value.__name__) is None
-            if own and id(value) not in looked_at:
+            if isinstance(value, ModuleType) and id(value) not in looked_at:
                 looked_at.add(id(value))
-                held = vars(value)
-                further |= {f"{place}.{name}": held[name] for name in names if name in held}
+                own, held = _installed(value.__name__) is None, vars(value)
+                further |= {
+                    f"{place}.{name}": held[name]
+                    for name in names
+                    if name in held and (own or any(held[name] is each for each in _BY_NAME))
+                }
         found = further
 
 
@@ -268,8 +296,12 @@ def _imported(code: CodeType, space: Mapping[str, Any]) -> dict[str, Any]:
         if each.opname == "IMPORT_NAME":
             level = next((value for value in before[-2:] if type(value) is int), 0)
             name = "." * level + str(each.argval)
-            if not level and name not in sys.modules and _installed(name) is not None:
-                found[f"import {name}"] = _installed(name)  # which need not be read for this
+            if not level and (installed := _installed(name)) is not None:
+                # The same before and after it is loaded, as a call of the function does.
+                found[f"import {name}"] = installed
+                for by_name in _BY_NAME if name in (builtins.__name__, "importlib") else ():
+                    if by_name.__name__ in code.co_names:
+                        found[f"import {name} {by_name.__name__}"] = by_name
                 continue
             try:
                 found[f"import {name}"] = import_module(name, space.get("__package__"))
@@ -350,11 +382,12 @@ def _reduced(value: Any) -> list[Any]:
             return [place]
         if kind.__module__ == "typing":  # of annotations, such as a variable for types
             return [reduced]
+    return _untold(f"a {kind.__name__}, whose content cannot be told from another's")
+
+
+def _untold(what: str) -> list[Any]:
+    """Bytes that are never the same, with a warning of what a function uses."""
     warnings.warn(
-        Caution(
-            f"a function uses a {kind.__name__}, whose content cannot be told from "
-            "another's, so a run with it is not found again"
-        ),
-        stacklevel=2,
+        Caution(f"a function uses {what}, so a run with it is not found again"), stacklevel=2
     )
     return [uuid.uuid4().bytes]

@@ -4,7 +4,8 @@ A file may hold either, and links that are read in the wrong way often lie in th
 the same. Three signs tell: whether the links lie in their sentences; whether no link touches the
 first word of any sentence, though links touch the same words elsewhere; and whether the words that
 are linked recur together. For the last, Dice's coefficient of the two words over the other sentence
-pairs is compared under both readings, pair by pair, by a sign test.
+pairs is compared under both readings, pair by pair, by a sign test. In a file that counts from 1,
+links of words that stand for none may name a 0 on one side: they are no link to a first word.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from math import comb, exp, log, sqrt
+from math import comb, sqrt
 from typing import NamedTuple
+
+import numpy as np
 
 Links = frozenset[tuple[int, int]]
 
@@ -25,6 +28,10 @@ LOOKED_AT = 2000
 #: pocket model's, none did; of parts of 60 pairs written from 1, 99 to 100 % did, of such with the
 #: target first 87 to 100 %.
 IMPROBABLE = 1e-3
+#: At most this share of pairs is taken for exceptions.
+_FEW = 0.05
+#: What such links are called in what is said.
+_OF_NO_WORD = "those that name a word 0 on one side"
 
 
 @dataclass(frozen=True)
@@ -67,48 +74,76 @@ class Linked(NamedTuple):
 def remedy(rows: Iterable[Linked], reading: Reading) -> str:
     """Of links that do not fit their sentences in this reading, in which they do; or nothing."""
     linked = [row for row in rows if row.links]
+    named, nulls = _named(linked)
+    named, nulls = (named, nulls) if nulls <= len(linked) * _FEW else (linked, 0)
     misfits = [row for row in linked if not row.fits(reading)]
     together = _Together(linked)
+    beyond = _Together(named) if nulls else together
     found = []
     for other in READINGS:
-        left = sum(not row.fits(other) for row in linked)
-        if other != reading and left <= len(misfits) / 20:
-            better, worse = together.chances(reading, other)
+        counts_more = other.start > reading.start
+        left = sum(not row.fits(other) for row in (named if counts_more else linked))
+        if other != reading and left <= len(misfits) * _FEW:
+            better, worse = (beyond if counts_more else together).chances(reading, other)
             if worse > IMPROBABLE:
                 found.append((left, better, other))
     if not found:
         return ""
     left, _, other = min(found, key=lambda each: each[:2])
-    fitting = f"the links of all but {left} pairs fit" if left else "all links fit"
+    links = "links" if not nulls or other.start <= reading.start else f"links but {_OF_NO_WORD}"
+    fitting = f"the {links} of all but {left} pairs fit" if left else f"all {links} fit"
     return f"{fitting} {_with(other, reading)}"
 
 
 def doubt(rows: Iterable[Linked], reading: Reading) -> str | None:
     """Why links that fit their sentences seem to be meant otherwise, with what to do; or None."""
     linked = [*islice((row for row in rows if row.links), LOOKED_AT)]
-    others = [each for each in READINGS if each != reading and all(r.fits(each) for r in linked)]
+    named, nulls = _named(linked)
+
+    def read_by(other: Reading) -> Sequence[Linked]:
+        return named if other.start > reading.start else linked
+
+    others = [each for each in READINGS
+              if each != reading and all(row.fits(each) for row in read_by(each))]  # fmt: skip
     if not others:
         return None
     together = _Together(linked)
-    chances = {other: together.chances(reading, other) for other in others}
+    beyond = _Together(named) if nulls else together
+    chances = {other: (beyond if other.start > reading.start else together).chances(reading, other)
+               for other in others}  # fmt: skip
     likely = {other: better for other, (better, _) in chances.items() if better < IMPROBABLE}
     best = min(likely, key=lambda other: likely[other], default=None)
     from_one = [each for each in others if each.start > reading.start
-                and chances[each][1] > IMPROBABLE]  # fmt: skip
+                and chances[each][1] > IMPROBABLE and nulls <= len(linked) * _FEW]  # fmt: skip
     sides = [name for side, name in enumerate(("source", "target"))
              if from_one and _untouched(linked, reading, side) < IMPROBABLE]  # fmt: skip
     if sides:
         best = best if best in from_one else from_one[0]
-        return (
-            f"no link touches word 0 of any {' or '.join(sides)} sentence; if links count "
-            f"words from 1, add {best.options}"
-        )
+        first = f"word 0 of any {' or '.join(sides)} sentence"
+        if nulls:
+            return (
+                f"no link touches {first} but in {nulls} pairs, where a 0 on one side may be no "
+                f"word; if links count words from 1, remove such links and add {best.options}"
+            )
+        return f"no link touches {first}; if links count words from 1, add {best.options}"
     if best is None:
         return None
+    fitting = f"all links but {_OF_NO_WORD}" if read_by(best) is not linked else "all links"
     return (
         "the words that links join stand together more often in other sentences "
-        f"{_with(best, reading)}, where all links fit, too"
+        f"{_with(best, reading)}, where {fitting} fit, too"
     )
+
+
+def _named(rows: Sequence[Linked]) -> tuple[Sequence[Linked], int]:
+    """Rows without the links that name a 0 on one side, which count from 1 and stand for no word,
+    and how many rows have such; all as they are, and 0, where a link names a 0 on both."""
+    if any((0, 0) in row.links for row in rows):
+        return rows, 0
+    kept = [row._replace(links=frozenset(link for link in row.links if 0 not in link))
+            for row in rows]  # fmt: skip
+    nulls = sum(own.links != row.links for own, row in zip(kept, rows, strict=True))
+    return ([row for row in kept if row.links], nulls) if nulls else (rows, 0)
 
 
 def _with(other: Reading, reading: Reading) -> str:
@@ -125,26 +160,34 @@ def _by_chance(more: int, fewer: int) -> float:
 
 
 def _untouched(rows: Sequence[Linked], reading: Reading, side: int) -> float:
-    """The probability that no first word of a side is linked, were it linked as often as the same
-    word elsewhere; 1 if one is. Words that stand nowhere else count once each, as any word."""
+    """The probability that first words of a side are linked in so few rows, were they linked as
+    often as the same words elsewhere; 1 unless they are few. Words that stand nowhere else count
+    once each, as any word."""
     touched, seen = Counter[str](), Counter[str]()
-    first, shares = list[str](), dict[str, float]()
+    first, shares, linked_first = list[str](), dict[str, float](), 0
     for row in rows:
         words = [_plain(word) for word in (row.source, row.target)[side]]
         linked = {link[side] for link in reading.read(row.links)}
-        if 0 in linked:
-            return 1.0
+        linked_first += 0 in linked
+        linked.discard(0)
         first.append(words[0])
         shares[words[0]] = min(len(linked) / len(words), shares.get(words[0], 1.0))
         seen.update(words[1:])
         touched.update(words[at] for at in linked)
-    total = 0.0
+    if linked_first > len(rows) * _FEW:  # as in most files from 0, which need no more of a look
+        return 1.0
+    chances = np.zeros(linked_first + 1)  # of so many rows whose first word is linked
+    chances[0] = 1.0
     for word, count in Counter(first).items():
+        share = 0.0
         if seen[word]:
-            total += count * log(1 - touched[word] / (seen[word] + 1))
+            share = touched[word] / (seen[word] + 1)
         elif any(map(str.isalnum, word)):
-            total += log(1 - shares[word] * 0.999)
-    return exp(total)
+            share = shares[word] * 0.999
+        for _ in range(count if seen[word] else 1):
+            chances[1:] += share * (chances[:-1] - chances[1:])
+            chances[0] *= 1 - share
+    return float(chances.sum())
 
 
 def _plain(word: str) -> str:

@@ -195,9 +195,10 @@ def measured_texts(parts: Mapping[str, Outputs], names: Collection[str]) -> Meas
 def own_measured(texts: Outputs, measure: OwnMeasure) -> Array:
     """A measure of the user's, of every output; `InputError` unless it gives a number for each."""
     given = measure.function.function(list(texts.outputs), list(texts.references))
+    measure.function.tell_change()
     try:
         numbers = np.asarray(without_gradients(given), dtype=np.float64)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise InputError(f"the measure {measure.name} gives no numbers ({error})") from error
     if numbers.shape != (len(texts.outputs),) or not np.isfinite(numbers).all():
         raise InputError(

@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import fsum, isfinite
@@ -30,6 +31,10 @@ ALIGNMENT, RANKED = "token_alignment_heads", "all_heads_ranked"
 ABOUT = {"pair": "direction", "examples": "used_pairs", "tokens": "used_target_tokens"}
 #: What their scores are called in them, and in a configuration of ours; and the longest such name.
 SCORE_NAME, _LONGEST_NAME = "score_name", 200
+#: Where they say how many layers and heads there are, which is no model's above the largest.
+_SIZES, _LARGEST = ("num_layers", "num_heads"), 9999
+#: What lists of heads call a score.
+_SCORES = ("score", "ts")
 #: What a file may hold, for whoever named another.
 FORMATS = (
     'a table with the columns layer and head, a JSON list of heads, {"LAYER-HEAD": [scores]}, '
@@ -70,9 +75,11 @@ class HeadsFile:
         entries: the heads; of `duo-attention` key-value heads.
         model, config: what `alignatt` says of the scores, as the configuration of ours would.
         score_name: what `alignatt` calls the scores; None where it does not say.
-        counts: of a matrix of scores, how many heads each layer has; else empty.
+        matrix: whether the entries are those of a matrix of scores.
+        counts: of a file with such a matrix, how many heads each layer has; else empty.
+        sizes: how many layers, and heads in each, `alignatt` names; None where it does not.
         chance: of a matrix of scores that has one beside it, what chance gives the same heads.
-        lists: of a matrix of scores the lists beside it, by name, in their order.
+        lists: all lists of `alignatt`, by name, in their order.
     """
 
     place: str
@@ -81,7 +88,9 @@ class HeadsFile:
     model: str | None = None
     config: Mapping[str, Any] = field(default_factory=dict)
     score_name: str | None = None
+    matrix: bool = False
     counts: tuple[int, ...] = ()
+    sizes: tuple[int | None, int | None] = (None, None)
     chance: tuple[Entry, ...] = ()
     lists: Mapping[str, tuple[Entry, ...]] = field(default_factory=dict)
 
@@ -170,14 +179,18 @@ def _alignatt(file: HeadsFile, path: Path, text: str, part: str) -> HeadsFile:
                 f"most {_LONGEST_NAME} characters"
             )
     config = {name: value for name, value in said.items() if value is not None}
-    file = replace(file, model=model, config=config, score_name=score_name)
-    if part or MATRIX not in about:
-        return file
     at = {key: position for _, key, position in _members(text, _skip(text, 0))}
+    rows = Counter(e.layer for e in _matrix_entries(path, text, at, MATRIX)) if MATRIX in at else {}
+    matrix = bool(rows) and not part
     return replace(
         file,
-        counts=tuple(row.index(None) if None in row else len(row) for row in about[MATRIX]),
-        chance=tuple(_chance_entries(path, text)) if CHANCE in about else (),
+        model=model,
+        config=config,
+        score_name=score_name,
+        matrix=matrix,
+        counts=tuple(rows[layer] for layer in range(len(about[MATRIX]))) if rows else (),
+        sizes=_sizes(path, text, at),
+        chance=tuple(_chance_entries(path, text)) if matrix and CHANCE in at else (),
         lists={
             name: tuple(_named_list(path, text, at, name)[1])
             for name in (ALIGNMENT, RANKED)
@@ -315,7 +328,7 @@ def _named_list(
         )
     items = list(_items(text, at[name]))
     for line, item in items:
-        if not isinstance(item, dict) or _numeric(item.get("score", item.get("ts"))) is None:
+        if not isinstance(item, dict) or _numeric(_one_of(file, line, item, *_SCORES)) is None:
             raise InputError(
                 f"{file}, line {line}: {_shown(item)} is not a head with a score; write "
                 '{"layer": 5, "head_idx": 3, "score": 0.7}'
@@ -334,11 +347,11 @@ def _chance_entries(file: Path, text: str) -> Iterator[Entry]:
 
 def _matrix_entries(file: Path, text: str, at: dict[str, int], name: str) -> Iterator[Entry]:
     """The shares of layers × heads, as many as the file says that there are."""
-    said = [_DECODE(text, at[key])[0] if key in at else None for key in ("num_layers", "num_heads")]
+    said = _sizes(file, text, at)
     rows = list(_items(text, at[name])) if text[at[name]] == "[" else []
     first = rows[0][1] if rows else None
     width = said[1] if said[1] is not None else len(first) if isinstance(first, list) else 0
-    if not isinstance(width, int) or width < 1 or said[0] not in (None, len(rows)) or not rows:
+    if width < 1 or said[0] not in (None, len(rows)) or not rows:
         raise InputError(
             f"{file}: {name} has {len(rows)} layers, but num_layers and num_heads say "
             f"{said[0]} and {said[1]}; correct the one that is wrong"
@@ -357,6 +370,22 @@ def _matrix_entries(file: Path, text: str, at: dict[str, int], name: str) -> Ite
                 )
             if score is not None:  # the model has no such head
                 yield _entry(file, line, layer, head, score)
+
+
+def _sizes(file: Path, text: str, at: dict[str, int]) -> tuple[int | None, int | None]:
+    """How many layers, and heads in each, a file says that its model has; None where it does not.
+
+    InputError for what is no such number.
+    """
+    said = [_DECODE(text, at[key])[0] if key in at else None for key in _SIZES]
+    for key, value in zip(_SIZES, said, strict=True):
+        whole = isinstance(value, int) and not isinstance(value, bool)
+        if value is not None and not (whole and 0 < value <= _LARGEST):
+            raise InputError(
+                f"{file}: {key!r} is {_shown(value)}; give a whole number from 1 to {_LARGEST}"
+            )
+    layers, width = said
+    return layers, width
 
 
 def _retrieval_entries(
@@ -380,8 +409,9 @@ def _list_entries(file: Path, items: Iterable[tuple[int, Any]]) -> Iterator[Entr
         match item:
             case {"selected": False}:
                 continue
-            case {"layer": layer, "head": head} | {"layer": layer, "head_idx": head}:
-                yield _entry(file, line, layer, head, item.get("score", item.get("ts")))
+            case {"layer": layer, "head": _} | {"layer": layer, "head_idx": _}:
+                head = _one_of(file, line, item, "head", "head_idx")
+                yield _entry(file, line, layer, head, _one_of(file, line, item, *_SCORES))
             case [layer, head]:
                 yield _entry(file, line, layer, head, None)
             case [layer, head, score]:
@@ -394,6 +424,18 @@ def _list_entries(file: Path, items: Iterable[tuple[int, Any]]) -> Iterator[Entr
                     f'{file}, line {line}: {_shown(item)} is not a head; write {{"layer": 5, '
                     '"head": 3}'
                 )
+
+
+def _one_of(file: Path, line: int, item: Mapping[str, Any], *names: str) -> Any:
+    """What an item has under one of several names; InputError where two of them differ."""
+    given = [(name, item[name]) for name in names if item.get(name) is not None]
+    for name, value in given[1:]:
+        if value != given[0][1]:
+            raise InputError(
+                f"{file}, line {line}: {given[0][0]!r} is {_shown(given[0][1])}, but {name!r} "
+                f"{_shown(value)}; delete one of the two"
+            )
+    return given[0][1] if given else None
 
 
 def _entry(file: Path, line: int, layer: Any, head: Any, score: Any) -> Entry:
@@ -419,6 +461,8 @@ def _numeric(value: Any) -> float | None:
 
 def _number(text: str) -> float | None:
     """A number that is written; None for anything else, and for what is not finite."""
+    if "_" in text or not text.isascii():  # which Python alone reads, as 1_0 for 10
+        return None
     try:
         return _numeric(float(text))
     except ValueError:

@@ -8,6 +8,7 @@ import json
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -50,19 +51,30 @@ _ROUNDED = 5e-4
 
 
 def geometry_of(file: HeadsFile) -> Geometry | None:
-    """The geometry that scores of all heads tell; None of anything else.
+    """The geometry that a file names, or that scores of all heads tell; None of anything else.
 
-    Without a matrix they are all if they fill layers × heads from 0.0 on without a gap, more than
-    one of each: the largest index of a list says nothing of the heads that it leaves out.
+    Where no matrix and no sizes are named, scores are those of all heads if they fill layers ×
+    heads from 0.0 on without a gap, more than one of each, and no other list of the file has heads
+    beyond: the largest index of a list says nothing of the heads that it leaves out.
     """
     if file.format == DUO_ATTENTION or not file.scored:
         return None
-    heads = file.heads()
+    lists = [file.heads(), *(each.heads() for each in _lists(file).values())]
     if file.counts:
         return Geometry(file.counts)
-    layers, width = 1 + max(head.layer for head in heads), 1 + max(head.head for head in heads)
-    filled = layers > 1 and width > 1 and layers * width == len(heads)
-    return Geometry.uniform(layers, width) if filled else None
+    layers, width = file.sizes
+    if layers and width:
+        return Geometry.uniform(layers, width)
+    every = {head for heads in lists for head in heads}
+    found = 1 + max(head.layer for head in every), 1 + max(head.head for head in every)
+    filled = min(found) > 1 and found[0] * found[1] == max(map(len, lists))
+    named = layers in (None, found[0]) and width in (None, found[1])
+    return Geometry.uniform(*found) if filled and named else None
+
+
+def _lists(file: HeadsFile) -> dict[str, HeadsFile]:
+    """The lists of a file that are not empty, by name, each as a file of its own."""
+    return {name: replace(file, entries=own) for name, own in file.lists.items() if own}
 
 
 def unknown_geometry(place: str, key_value: bool = False) -> InputError:
@@ -90,8 +102,8 @@ def heads_of(
     of key-value heads are those of each query head that shares one, which a `Caution` says, as it
     does of lists beside a matrix that begin otherwise, and where nothing tells whether high scores
     of an unknown name are the best. InputError for a file of another model than `known`, one that
-    does not say how many heads there are, lists with other scores than their matrix, and scores
-    of an unknown name of which the lowest are listed as the best.
+    does not say how many heads there are, lists with other scores than their matrix or one
+    another, and scores of an unknown name of which the lowest are listed as the best.
     """
     said = geometry_of(file)
     known = known or said
@@ -101,11 +113,17 @@ def heads_of(
     if file.format == DUO_ATTENTION:
         return _widened(file, grouped)
     geometry = grouped.geometry
-    if file.counts and said is not None and said.total != geometry.total:
+    named = bool(file.counts) or None not in file.sizes
+    if (
+        named
+        and said is not None
+        and (said.total, said.layers) != (geometry.total, geometry.layers)
+    ):
         check_geometry(GroupedGeometry(said), geometry, file.place)
     heads, method = file.heads(geometry), _method(file)
     if file.format == ALIGNATT and method == TRANSLATION_SCORE:
         _check_shares(file)
+    _check_lists(file, geometry)
     if file.scored and len(heads) == geometry.total:
         values, measured = np.full((2, *geometry.shape), np.nan)
         for head, entry in zip(heads, file.entries, strict=True):
@@ -149,7 +167,7 @@ def _method(file: HeadsFile) -> str:
 
 def _check_shares(file: HeadsFile) -> None:
     """InputError for translation scores, or what chance gives them, beyond 0 and 1."""
-    for entry in (*file.entries, *file.chance):
+    for entry in (*file.entries, *file.chance, *chain(*file.lists.values())):
         if entry.score is not None and not 0 <= entry.score <= 1:
             raise InputError(
                 f"{file.place}, line {entry.line}: head {entry.layer}.{entry.head} has "
@@ -158,24 +176,35 @@ def _check_shares(file: HeadsFile) -> None:
             )
 
 
+def _check_lists(file: HeadsFile, geometry: Geometry) -> None:
+    """InputError unless the lists of a file have heads of its model and the scores that it has."""
+    lists = _lists(file)
+    own = next((name for name, each in lists.items() if each.entries == file.entries), MATRIX)
+    scores = dict(zip(file.heads(geometry), (entry.score for entry in file.entries), strict=True))
+    near = _ROUNDED * max(abs(score or 0.0) for score in scores.values())
+    for name, each in lists.items():
+        for head, entry in zip(each.heads(geometry), each.entries, strict=True):
+            score = scores.get(head, entry.score)
+            if entry.score is None or score is None or abs(entry.score - score) > near:
+                raise InputError(
+                    f"{file.place}, line {entry.line}: {name} gives head {head} the score "
+                    f"{entry.score}, but {MATRIX if file.matrix else own} {score}; correct the one "
+                    "that is wrong"
+                )
+
+
 def _check_order(file: HeadsFile, scores: HeadScores) -> None:
-    """Compare the lists of a file, and their order, with its scores of all heads.
+    """Compare the order of the lists of a file with its scores of all heads.
 
     `heads_of` says what is refused, and what a `Caution` says.
     """
     near = _ROUNDED * float(np.nanmax(np.abs(scores.values)))
+    lists = file.lists if file.matrix else {"": file.entries}
     first = {}
-    for name, entries in (file.lists if file.counts else {"": file.entries}).items():
+    for name, entries in lists.items():
         heads = replace(file, entries=entries).heads(scores.geometry) if entries else ()
-        for head, entry in zip(heads, entries, strict=True):
-            if entry.score is None or abs(entry.score - scores[head]) > near:
-                raise InputError(
-                    f"{file.place}, line {entry.line}: {name} gives head {head} the score "
-                    f"{entry.score}, but {MATRIX} {scores[head]}; correct the one that is wrong"
-                )
         first[name] = _first(scores, heads, near)
-    for name, best in first.items() if file.counts else ():
-        if file.lists[name] and best != "highest":
+        if file.matrix and entries and first[name] != "highest":
             _caution(
                 f"{file.place}: {name} does not begin with the highest scores of {MATRIX}, by "
                 f"which heads are ranked; #{name} behind the file's name takes the list as it is"
