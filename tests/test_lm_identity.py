@@ -671,6 +671,22 @@ def test_a_model_whose_modules_were_exchanged_is_refused() -> None:
         scores(lm)
 
 
+def test_a_study_looks_three_times_at_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before it, as a whole and without functions, and behind it."""
+    from headscope.lm import model as models
+
+    lm, own, looks = headscope.load(build("llama"), tokenizer()), models.identity, list[bool]()
+
+    def counted(model: Any, functions: bool = True) -> str:
+        looks.append(functions)
+        return own(model, functions)
+
+    monkeypatch.setattr(models, "identity", counted)
+    with elsewhere():
+        scores(lm)
+    assert looks == [True, False, False]
+
+
 def test_a_model_that_is_changed_meanwhile_is_no_finished_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -137,7 +137,9 @@ def sums(model: nn.Module, name: str, tensor: torch.Tensor) -> list[Any]:
     Read at the speed of memory; the same on every device. Of what waits in a file dtype and shape
     alone.
     """
-    if hasattr(tensor, "__tensor_flatten__"):  # a tensor made of several
+    if hasattr(tensor, "full_tensor"):  # shared by several processes
+        tensor = stored_tensor(model, name, tensor)
+    if hasattr(tensor, "__tensor_flatten__"):  # made of several
         parts, _ = tensor.__tensor_flatten__()
         return [
             [part, sums(model, f"{name}.{part}", inside)]

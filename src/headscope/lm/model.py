@@ -9,9 +9,11 @@ import functools
 import hashlib
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar, cast
 
 import torch
@@ -55,6 +57,9 @@ from headscope.lm.selfcheck import Noise, Proof, checked
 from headscope.lm.tokens import Encoded
 from headscope.lm.weights import count_of, input_device, method_of, refuse_wrong_layers
 from headscope.progress import Steps
+
+#: Identities of models that are settled, by the models' ids.
+_SETTLED: ContextVar[Mapping[int, str]] = ContextVar("settled", default=MappingProxyType({}))
 
 T = TypeVar("T")
 Ids = TypeVar("Ids", bound=Sequence[int])
@@ -352,13 +357,24 @@ class LanguageModel:
 
     @property
     def identity(self) -> str:
-        """What a pass depends on now, weights included; see `headscope.lm.identity`."""
-        return self.identity_now()
+        """What a pass depends on now, weights included; see `headscope.lm.identity`. Inside
+        `settled` what it was at its beginning."""
+        return _SETTLED.get().get(id(self.model)) or self.identity_now()
 
     def identity_now(self, functions: bool = True) -> str:
-        """`identity`, or without what functions of the user's do."""
+        """`identity`, looked up now; or without what functions of the user's do."""
         self.forget_lengths()
         return identity(self.model, functions)
+
+    @contextlib.contextmanager
+    def settled(self) -> Iterator[None]:
+        """Look the model up once for all that asks inside the block, if it is `within_reach`."""
+        now = {id(self.model): self.identity_now()} if self.within_reach else {}
+        before = _SETTLED.set({**_SETTLED.get(), **now})
+        try:
+            yield
+        finally:
+            _SETTLED.reset(before)
 
     @functools.cached_property
     def _digests(self) -> dict[str | None, str]:

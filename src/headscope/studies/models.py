@@ -517,19 +517,20 @@ def run_with_model(
     signed = {"computed_in": dtype_name(lm), **settings}
     templated = template_inputs(lm) if chat or through_template(signed) else {}
     about = about_prompts(lm) if templated else {}
-    inputs = {**model_inputs(lm), **templated, **data}
-    before = lm.identity_now(functions=False) if lm.within_reach else None
-    return carry_out(
-        command,
-        out,
-        signed,
-        inputs,
-        with_model,
-        began,
-        lambda: about_loaded(lm, **about, **known),
-        kind=kind,
-        cautions=(*cautions_of(lm, bool(templated)), *cautions),
-    )
+    with lm.settled():
+        inputs = {**model_inputs(lm), **templated, **data}
+        before = lm.identity_now(functions=False) if lm.within_reach else None
+        return carry_out(
+            command,
+            out,
+            signed,
+            inputs,
+            with_model,
+            began,
+            lambda: about_loaded(lm, **about, **known),
+            kind=kind,
+            cautions=(*cautions_of(lm, bool(templated)), *cautions),
+        )
 
 
 def cautions_of(lm: LanguageModel, templated: bool) -> tuple[str, ...]:
