@@ -564,7 +564,7 @@ def test_a_contradiction_is_told_in_json_terminal_and_page(
     ]  # fmt: skip
     said = command(*asked, "--json")
     assert said.code == 0 and words in " ".join(said.err.split())
-    assert [words] == [each[0].lower() + each[1:-1] for each in cautions_of(said.out)]
+    assert words in [each[0].lower() + each[1:-1] for each in cautions_of(said.out)]
     assert words[-40:] in " ".join(command(*asked).out.split())  # of the finished run
     assert command("report", tmp_path / "run").code == 0
     page = html.unescape((tmp_path / "run" / "report.html").read_text("utf-8"))

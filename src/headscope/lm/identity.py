@@ -335,10 +335,7 @@ def _in_the_way(model: nn.Module, known: _Known) -> Iterator[tuple[str, str, Any
     there = [entry for entry in there if not _of_makers(entry[2])]
     for name, module in model.named_modules():
         forward = vars(module).get("forward")
-        # One of its own type, as kernels are put in; or what places a module on a device.
-        own = isinstance(forward, MethodType) and forward.__self__ is module
-        placed = hasattr(module, "_hf_hook")
-        if forward is not None and not ((own or placed) and _of_makers(forward)):
+        if forward is not None and not _is_own_forward(module, forward):
             there.append((name, "forward", forward))
     for name, kind, function in there:
         inner = function
@@ -352,6 +349,19 @@ def _in_the_way(model: nn.Module, known: _Known) -> Iterator[tuple[str, str, Any
             yield name, kind, [function, cells]
         elif not hasattr(inner, "leaves_numbers"):
             raise _open(name)
+
+
+def _is_own_forward(module: nn.Module, forward: Any) -> bool:
+    """Whether the makers put a forward into a module: a method of its own, as of kernels, or a
+    function made for it, which places it on a device or divides it among processes; not any
+    function of theirs."""
+    if isinstance(forward, MethodType):
+        return forward.__self__ is module and _of_makers(forward)
+    inner = forward
+    while hasattr(inner, "func"):
+        inner = inner.func
+    made = "<locals>" in getattr(inner, "__qualname__", "") or hasattr(module, "_hf_hook")
+    return made and _of_makers(forward)
 
 
 def _called(model: nn.Module) -> Iterator[tuple[str, str, Any]]:
