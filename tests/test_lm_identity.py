@@ -491,7 +491,8 @@ def test_every_answer_is_that_of_the_model_as_it_is_then(
             key = tuple(deeds)
             if key not in expected:
                 expected[key] = anew(deeds)
-            assert got == pytest.approx(expected[key], abs=1e-6), deeds
+            # Sums in another order of memory; the deeds change scores by hundredths.
+            assert got == pytest.approx(expected[key], rel=1e-4, abs=1e-5), deeds
 
 
 @pytest.mark.parametrize("name", sorted(DEEDS))
