@@ -10,8 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextvars import Context
 from pathlib import Path
-from types import SimpleNamespace
-from types import MappingProxyType
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import pytest
