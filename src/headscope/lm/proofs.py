@@ -120,6 +120,8 @@ def alone(lock: Path, doing: str) -> Iterator[bool]:
     except Timeout:
         ours = False
     except (OSError, NotImplementedError):
+        # Disks of a network may know no locks, or refuse this one; work done twice is no wrong one,
+        # since what is kept appears whole, by a rename.
         pass
     try:
         yield ours
