@@ -599,6 +599,25 @@ def test_a_class_of_the_users_counts_with_its_code(changed: str) -> None:
     assert identity(of_class(source.replace(*edits[changed]))) != before
 
 
+def test_modules_in_containers_count_and_ways_back_end() -> None:
+    """A list hides modules from torch, as ways back to a parent, and as parts of one's own."""
+    found = []
+    for factor in (1.0, 2.0):
+        model = build("llama")
+        place = model.model.layers[0]
+        place.mlp.parent, place.itself = [place, model], [place]
+        hidden = torch.nn.Sequential(torch.nn.Sequential(torch.nn.Linear(2, 2)))
+        hidden[0][0].weight.data.fill_(factor)
+        hidden[0][0].bias.data.fill_(0)
+        hidden[0].back = [hidden]
+        place.mlp.kept = [hidden]
+        found.append(identity(model))
+        assert identity(model) == found[-1]
+        hidden[0][0].bias.data.add_(5)
+        assert identity(model) != found[-1]
+    assert len(set(found)) == 2
+
+
 def test_rotations_that_grow_with_a_text_are_no_change() -> None:
     for kind in CHANGING:
         lm = changing(kind)

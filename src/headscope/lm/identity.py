@@ -75,7 +75,7 @@ def identity(model: nn.Module, functions: bool = True) -> str:
     first: dict[int, str] = {}
     for name, module in modules:
         first.setdefault(id(module), name)
-    known = _Known(model, told)
+    known = _Known(model, told, first)
     about = {
         "tensors": known.tensors(modules, first),
         "modules": {
@@ -189,8 +189,8 @@ def _weights(count: int, kind: int) -> torch.Tensor:
 class _Known:
     """What is found out about a model's modules, their types and what their attributes hold."""
 
-    def __init__(self, model: nn.Module, told: Told) -> None:
-        self.model, self.told = model, told
+    def __init__(self, model: nn.Module, told: Told, places: Mapping[int, str]) -> None:
+        self.model, self.told, self.places = model, told, {**places}
         self._kinds: dict[type, list[Any]] = {}
         self._configurations: dict[int, str] = {}
 
@@ -202,7 +202,7 @@ class _Known:
         found: dict[str, Any] = {}
         seen: dict[int, str] = {}
         for place, module in modules:
-            if first[id(module)] != place:
+            if first.get(id(module)) != place:
                 continue
             held = (*module._parameters.items(), *module._buffers.items(), *vars(module).items())
             for name, tensor in held:
@@ -263,8 +263,8 @@ class _Known:
             return sorted(json.dumps(self.plain(inside), sort_keys=True) for inside in value)
         if isinstance(value, torch.dtype | torch.device | torch.Size):
             return str(value) if isinstance(value, torch.dtype) else type(value).__name__
-        if isinstance(value, nn.Module):  # in a container: elsewhere it is a module of the model
-            return [self.about(value), self.tensors([("", value)], {id(value): ""})]
+        if isinstance(value, nn.Module):
+            return self._beside(value)
         if hasattr(value, "to_dict") and hasattr(value, "model_type"):
             return self._configuration(value)
         named = isinstance(value, FunctionType | BuiltinFunctionType | MethodType | type)
@@ -273,6 +273,19 @@ class _Known:
         if type(value).__module__.partition(".")[0] in MAKERS and _made(type(value)):
             return type(value).__qualname__
         return self.told(value)
+
+    def _beside(self, module: nn.Module) -> Any:
+        """A module that another holds in a container: one of the model by its name, as a way back
+        to a parent is kept; others whole, once."""
+        if id(module) in self.places:
+            return self.places[id(module)]
+        inside = [*module.named_modules()]
+        own = {id(part): name for name, part in inside if id(part) not in self.places}
+        self.places |= {key: f"beside {len(self.places)}.{name}" for key, name in own.items()}
+        return [
+            self.tensors(inside, own),
+            [[name, self.about(part)] for name, part in inside if id(part) in own],
+        ]
 
     def _configuration(self, config: Any) -> str:
         """What a module's configuration says now, and its kernel where it is not the model's."""
