@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import importlib.util
 import json
 import os
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +36,8 @@ from headscope.progress import by_size
 #: What the bar of a digest is called, and how many bytes are digested between its steps.
 DIGESTING = "Digesting weights"
 _AT_ONCE = 1 << 24
+#: Nanoseconds after which a further change of a file has another time.
+_REST = 2_000_000_000
 #: What safetensors allows for the names and places of tensors, in bytes.
 _LONGEST_HEADER = 100_000_000
 #: How configurations call their number of layers.
@@ -384,7 +388,17 @@ def digest_of_files(place: Path) -> str:
 
 
 def _digest_of_file(path: Path) -> str:
-    digest, size = hashlib.sha256(), path.stat().st_size
+    """A kept conversion asks for the digest of a GGUF file that the signature asked for already, so
+    it is remembered for a file that has been at rest: times of change have a grain."""
+    known = path.stat()
+    state = (known.st_size, known.st_mtime_ns, known.st_ctime_ns, known.st_ino)
+    rested = time.time_ns() - known.st_ctime_ns > _REST
+    return (_digested if rested else _digested.__wrapped__)(path, state)
+
+
+@functools.lru_cache(maxsize=64)
+def _digested(path: Path, state: tuple[int, ...]) -> str:
+    digest, size = hashlib.sha256(), state[0]
     with path.open("rb") as file:
         starts = range(0, size, _AT_ONCE)
         for start in by_size(DIGESTING, starts, lambda start: min(_AT_ONCE, size - start)):

@@ -369,9 +369,11 @@ def _tokenizer(tokenizer: Any) -> Any:
     kind = type(tokenizer)
     if kind.__module__.partition(".")[0] not in ("transformers", "tokenizers"):
         own["type"] = digest_of(kind)
-    if patched := {name: value for name, value in vars(tokenizer).items() if callable(value)
-                   and isinstance(value, FunctionType | MethodType)}:  # fmt: skip
-        own["patched"] = {name: digest_of(value) for name, value in sorted(patched.items())}
+    own |= {
+        f"patched {name}": digest_of(value)
+        for name, value in sorted(vars(tokenizer).items())
+        if isinstance(value, FunctionType | MethodType)
+    }
     if getattr(tokenizer, "split_special_tokens", False):
         own["split_special_tokens"] = True
     if backend is None:  # its vocabulary is not all: merges, pieces, normalisation
