@@ -242,7 +242,9 @@ def test_first_tokens_are_those_of_the_whole_string(kind: str) -> None:
 
 
 CHAT = (
-    "{% for turn in messages %}<|user|>{{ turn.content }}</s>{% endfor %}"
+    "{% for turn in messages %}"
+    "{{ '<|bot|>' if turn.role == 'assistant' else '<|user|>' }}{{ turn.content }}</s>"
+    "{% endfor %}"
     "{% if add_generation_prompt %}<|bot|>{% endif %}"
 )
 

@@ -85,6 +85,12 @@ def wrap_prompts(
     return prompts if writer is None else [writer.write([prompt])[0] for prompt in prompts]
 
 
+def joints(lm: LanguageModel, wrapped: Sequence[str], chat: bool | None = None) -> list[str]:
+    """What stands between each prompt, as `wrap_prompts` writes it, and the answer to it."""
+    writer = chat_writer(lm, chat)
+    return [joint_after(prompt) if writer is None else writer.joint for prompt in wrapped]
+
+
 def encode_answers(
     lm: LanguageModel,
     prompts: Sequence[str] | str,
@@ -105,17 +111,16 @@ def encode_answers(
     if len(prompts) != len(answers):
         raise InputError(f"{len(prompts)} prompts and {len(answers)} answers; give one for each.")
     writer = chat_writer(lm, chat)
-    joint = None if writer is None else writer.joint
+    wrapped = wrap_prompts(lm, prompts, chat)
     rows, last = [], ending(lm, writer is not None) if ended else ()
-    for number, (prompt, answer) in enumerate(
-        zip(wrap_prompts(lm, prompts, chat), answers, strict=True), 1
+    for number, (prompt, joint, answer) in enumerate(
+        zip(wrapped, joints(lm, wrapped, chat), answers, strict=True), 1
     ):
         which = f" {number}" if len(prompts) > 1 else ""
         if not answer.strip():
             raise InputError(f"answer{which} is empty; give a text")
-        between = joint_after(prompt) if joint is None else joint
-        start = len(prompt) + len(between) + len(answer) - len(answer.lstrip())
-        row = encode_answer(lm, prompt + between + answer, start, writer is None)
+        start = len(prompt) + len(joint) + len(answer) - len(answer.lstrip())
+        row = encode_answer(lm, prompt + joint + answer, start, writer is None)
         row = dataclasses.replace(row, ids=(*row.ids, *last))
         if row.start < 1:
             raise InputError(

@@ -288,15 +288,11 @@ def _codes(file: TransferFile) -> tuple[str, str]:
 
 def given_prompt(lm: LanguageModel, prompt: TransferPrompt, chat: bool, limit: int) -> Prompt:
     """What the model is given: the question, and behind it the beginning of the answer."""
-    from headscope.lm.prompting import wrap_prompts
+    from headscope.lm.prompting import joints, wrap_prompts
 
-    text = wrap_prompts(lm, [prompt.prompt], chat)[0]
-    if prompt.stem:
-        ended = text[-1].isspace() or (
-            chat and text.endswith(tuple(lm.tokenizer.all_special_tokens))
-        )
-        text += prompt.stem if ended else f" {prompt.stem}"
-    return Prompt(prompt.id, text, "", limit)
+    wrapped = wrap_prompts(lm, [prompt.prompt], chat)
+    begun = joints(lm, wrapped, chat)[0] + prompt.stem if prompt.stem else ""
+    return Prompt(prompt.id, wrapped[0] + begun, "", limit)
 
 
 def _show(result: Transfer, run: Path) -> Shown:
