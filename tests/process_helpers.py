@@ -18,6 +18,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -26,6 +27,7 @@ import pytest
 import torch
 
 from headscope.runs import encode
+from headscope.studies.registry import study_of
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
@@ -64,8 +66,13 @@ def killed_at(
     assert process.exitcode == -signal.SIGKILL, f"{function} ended by {process.exitcode}"
 
 
+def run_of(command: str, *arguments: Any) -> Any:
+    """Run the study of a command; unlike the study's own function this can go to a process."""
+    return study_of(command).run(*arguments)
+
+
 def resumed(
-    study: Callable[..., Any],
+    command: str | Callable[..., Any],
     config: Any,
     folder: Path,
     reports: int,
@@ -73,10 +80,11 @@ def resumed(
     changes: Mapping[str, Any] | None = None,
     states: bool = False,
 ) -> tuple[Any, dict[str, bytes]]:
-    """Kill a run of a study as `killed_at`, go on with it, and hold it against one that nobody
-    stopped, in `folder`/killed and `folder`/whole. What was kept stays, results and files are the
+    """Kill a run of a command, or of a study's function, as `killed_at`, go on with it, and hold it
+    against one that nobody stopped, in `folder`/killed and `folder`/whole. What was kept stays, results and files are the
     same, and a finished run is answered without work. `states`: what is kept is the state of a
     training, which later ones replace. The result, and what was kept by file."""
+    study = partial(run_of, command) if isinstance(command, str) else command
     killed, whole = folder / "killed", folder / "whole"
     killed_at(reports, study, config, killed, titles=titles, changes=changes)
     assert not (killed / "DONE.json").exists()

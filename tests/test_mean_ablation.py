@@ -24,7 +24,8 @@ from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.verify.one_by_one import OneByOne, verify_one_by_one
-from headscope.studies.verify.summaries import VerifySummaries, verify_summaries
+from headscope.studies.verify.summaries import VerifySummaries
+from headscope.studies.verify.summaries import comparison as summaries
 from headscope.use.rating import Rating
 from use_corpus_helpers import rated_records, write_jsonl
 from verify_helpers import rows_of
@@ -154,8 +155,8 @@ def test_summaries_put_outputs_in_other_sentences_in_place(
     pocket: LanguageModel, tmp_path: Path, ablate: Any
 ) -> None:
     texts = DocumentsChoice(languages=("de",), limit=3)
-    config = VerifySummaries(HEADS, texts=texts, draws=1, max_new_tokens=6, ablate=ablate)
-    result = verify_summaries(config, tmp_path / "run")
+    config = VerifySummaries(heads=HEADS, texts=texts, draws=1, max_new_tokens=6, ablate=ablate)
+    result = summaries.run(config, tmp_path / "run")
     apart = [one.source for one in sample_pairs("de-en", "train", 50, 0).pairs]
     reference = result.details.reference_text
     assert reference is not None and reference.texts == 50
@@ -168,8 +169,8 @@ def test_summaries_put_outputs_in_other_sentences_in_place(
         made = [one.text for one in pocket.generate(prompts, GenerateConfig(6))]
     (own,) = result.evidence.selected
     assert [row["output"] for row in outputs if row["condition"] == own.id] == made
-    zero = verify_summaries(
-        VerifySummaries(HEADS, texts=texts, draws=1, max_new_tokens=6), tmp_path / "zero"
+    zero = summaries.run(
+        VerifySummaries(heads=HEADS, texts=texts, draws=1, max_new_tokens=6), tmp_path / "zero"
     )
     assert zero.signature != result.signature and zero.details.reference_text is None
 

@@ -13,6 +13,7 @@ import pytest
 
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
+from headscope.evidence.controls import Draws, planned
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import Geometry, Head, HeadSet, read_scores
@@ -53,11 +54,10 @@ from headscope.studies.find.soft_gate import effects
 from headscope.verify.languages.conditions import (
     FULL,
     LanguageHeads,
-    LanguageRemoval,
-    LayerRemoval,
-    plan,
+    layer_sets,
     plan_layers,
     read_on,
+    sets_by_language,
 )
 from headscope.verify.languages.evidence import STATISTICS
 from headscope.verify.writing.measures import (
@@ -245,14 +245,14 @@ def test_work_counts_every_text_that_is_read(tmp_path: Path) -> None:
         )
         for at, code in enumerate(codes)
     ]
-    planned = plan(sized, LanguageRemoval(draws=scale.draws))
-    controls = LanguageRemoval().controls
-    read = {(each.key, code) for each in planned for code in read_on(each, codes, controls)}
+    controls = ("random", "same layers")
+    conditions = planned(sets_by_language(sized), Draws(scale.draws, controls))
+    read = {(each.key, code) for each in conditions for code in read_on(each, codes, controls)}
     # Where the most important heads of two languages are the same, fewer are read.
-    full = {each.key for each in planned if each.kind == SELECTED and each.of.endswith(FULL)}
+    full = {each.key for each in conditions if each.kind == SELECTED and each.of.endswith(FULL)}
     counted = steps.perplexity(one).work.forward / scale.document / scale.tested
     assert counted == len(read) + (len(codes) - len(full)) * len(codes)
-    layered = plan_layers(POCKET, LayerRemoval(draws=scale.layer_draws))
+    layered = plan_layers(layer_sets(POCKET), Draws(scale.layer_draws, ("random",)))
     texts = sum(len(read_on(each, codes, controls)) for each in layered)
     assert steps.layers(one).work.forward == texts * scale.tested * scale.document
     assert steps.heads(one).work.backward == 5 * scale.found * scale.document

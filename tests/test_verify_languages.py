@@ -12,21 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
+from headscope.evidence.controls import Draws, planned
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
 from headscope.results.language_texts import LayerCount
+from headscope.studies.verify.layers import VerifyLayers
 from headscope.verify.languages.conditions import (
     FULL,
     LanguageHeads,
-    LanguageRemoval,
-    LayerRemoval,
     Text,
     default_count,
     language_heads,
     layer_heads,
-    plan,
+    layer_sets,
     plan_layers,
     read_on,
+    sets_by_language,
     spread_draws,
 )
 from headscope.verify.languages.evidence import (
@@ -116,18 +117,19 @@ def planned_for_two(*controls: str) -> list[Condition]:
         LanguageHeads("de", 2, heads("0.2,2.3"), heads("0.0,2.3"), 2),
         LanguageHeads("tr", 2, heads(""), heads("2.0,2.2"), 0),
     ]
-    return plan(sized, LanguageRemoval(draws=4, controls=controls or ("random", "same layers")))
+    how = Draws(4, controls or ("random", "same layers"))
+    return list(planned(sets_by_language(sized), how))
 
 
 def test_every_set_has_random_sets_of_its_size_beside_it() -> None:
-    planned, every = planned_for_two(), ("en", "de", "tr")
-    assert planned[0].key == "as is" and len({each.id for each in planned}) == len(planned)
-    selected = [each for each in planned if each.kind == SELECTED]
+    conditions, every = planned_for_two(), ("en", "de", "tr")
+    assert conditions[0].key == "as is" and len({each.id for each in conditions}) == len(conditions)
+    selected = [each for each in conditions if each.kind == SELECTED]
     assert [each.of for each in selected] == ["en", f"en{FULL}", "de", f"de{FULL}", f"tr{FULL}"]
     for own in selected:
         assert read_on(own, every, ("random", "same layers")) == every
         for kind in ("random", "same layers"):
-            drawn = [each for each in planned if each.kind == kind and each.controls(own)]
+            drawn = [each for each in conditions if each.kind == kind and each.controls(own)]
             assert drawn and [each.draw for each in drawn] == list(range(len(drawn)))
             assert len({each.key for each in drawn}) == len(drawn)
             for each in drawn:
@@ -153,7 +155,7 @@ def test_draws_outside_are_nobodys_and_shared() -> None:
 
 
 def test_layers_are_removed_whole_beside_as_many_heads() -> None:
-    planned = plan_layers(UNEVEN, LayerRemoval(draws=3, seed=7))
+    planned = plan_layers(layer_sets(UNEVEN), Draws(3, ("random",), 7))
     removed = {each.of: ",".join(each.heads) for each in planned if each.kind == SELECTED}
     assert removed == {
         "layer 0": "0.0,0.1,0.2,0.3", "layer 2": "2.0,2.1,2.2,2.3,2.4,2.5", "layer 3": "3.0,3.1"
@@ -165,16 +167,16 @@ def test_layers_are_removed_whole_beside_as_many_heads() -> None:
 
 def test_layers_stand_beside_heads_of_other_layers_and_never_of_their_own() -> None:
     geometry = Geometry((4, 4, 6))
-    both = plan_layers(geometry, LayerRemoval(draws=5, controls=("random", "outside")))
+    both = plan_layers(layer_sets(geometry), Draws(5, ("random", "outside")))
     random = [each for each in both if each.kind != "outside"]
-    assert random == plan_layers(geometry, LayerRemoval(draws=5))
+    assert random == plan_layers(layer_sets(geometry), Draws(5, ("random",)))
     for own in (each for each in both if each.kind == SELECTED):
         drawn = [each for each in both if each.kind == "outside" and each.controls(own)]
         assert len({each.heads for each in drawn}) == 5
         assert all(len(each.heads) == own.k and not {*each.heads} & {*own.heads} for each in drawn)
     for name in ("same-layers", "shuffled same layers"):
         with pytest.raises(InputError, match="no other heads than those of a layer"):
-            LayerRemoval(controls=("random", name))
+            VerifyLayers(controls=("random", name))
 
 
 @given(st.integers(1, 4), st.integers(1, 30), st.integers(0, 5))
@@ -192,7 +194,7 @@ def test_spread_draws_are_nested_and_differ_while_they_can(
 
 def test_a_single_layer_leaves_no_choice() -> None:
     with pytest.raises(InputError, match="no choice for random heads"):
-        plan_layers(Geometry((4,)), LayerRemoval(draws=2))
+        plan_layers(layer_sets(Geometry((4,))), Draws(2, ("random",)))
 
 
 @given(st.sets(st.sampled_from(list(UNEVEN.heads()))))
@@ -352,7 +354,7 @@ def test_heads_stand_beside_random_ones() -> None:
 
 def test_without_heads_there_is_nothing_to_plan(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no set of heads"):
-        plan([], LanguageRemoval())
+        sets_by_language([])
     empty = tmp_path / "none.csv"
     empty.write_text("layer,head\n")
     with pytest.raises(InputError):

@@ -23,8 +23,8 @@ from headscope.results.common import Leakage
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.models import ModelChoice
 from headscope.studies.verify.language_texts import documents_leakage, named_heads
-from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
-from headscope.verify.languages.conditions import LanguageRemoval
+from headscope.studies.verify.perplexity import VerifyPerplexity
+from headscope.studies.verify.perplexity import comparison as perplexity
 from language_helpers import ENGLISH, GERMAN, data_of, naive_losses, write_documents
 
 
@@ -59,13 +59,15 @@ def test_losses_are_those_of_a_model_without_the_heads(
     ablate: Any, model: Path, lm: LanguageModel, files: dict[str, Path], tmp_path: Path
 ) -> None:
     config = VerifyPerplexity(
-        ("en=1.0,0.2", "de=1.3"),
-        (),
-        ModelChoice(str(model)),
-        choice(files),
-        LanguageRemoval(draws=1, ablate=ablate, seed=4, batch_tokens=40),
+        heads=("en=1.0,0.2", "de=1.3"),
+        model=ModelChoice(str(model)),
+        documents=choice(files),
+        draws=1,
+        ablate=ablate,
+        seed=4,
+        batch_tokens=40,
     )
-    result = verify_perplexity(config, tmp_path / "run")
+    result = perplexity.run(config, tmp_path / "run")
     arrays = load_file(tmp_path / "run" / "losses.safetensors")
     conditions = [
         json.loads(line)
@@ -117,11 +119,11 @@ def test_a_killed_run_ends_with_the_same_numbers(model: Path, tmp_path: Path) ->
     rows += [{"text": text, "language": "de"} for text in GERMAN]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
     config = VerifyPerplexity(
-        ("en=1.0,0.2", "de=1.3"), (), ModelChoice(str(model)), DocumentsChoice((str(data),)),
-        LanguageRemoval(draws=2),
+        heads=("en=1.0,0.2", "de=1.3"), model=ModelChoice(str(model)),
+        documents=DocumentsChoice((str(data),)), draws=2,
     )  # fmt: skip
     titles = ("reading documents",)
-    _, kept = process_helpers.resumed(verify_perplexity, config, tmp_path, 3, titles=titles)
+    _, kept = process_helpers.resumed("verify perplexity", config, tmp_path, 3, titles=titles)
     assert kept["losses.jsonl"].count(b"\n") == 3
 
 

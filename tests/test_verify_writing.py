@@ -22,8 +22,9 @@ from headscope.data.transfer import Answer, TransferPrompt, written
 from headscope.data.words import plain_words
 from headscope.errors import InputError
 from headscope.evidence.blocks import MORE, OPEN, in_cases, unmoved
-from headscope.evidence.controls import Draws
+from headscope.evidence.controls import Draws, planned
 from headscope.evidence.rows import SELECTED, SHARE, Condition, Statistic
+from headscope.evidence.table import evidence_of_parts
 from headscope.heads import Geometry, HeadSet
 from headscope.lm import LanguageModel, load
 from headscope.lm.generation import Generation
@@ -35,16 +36,18 @@ from headscope.runs import open_run
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice
-from headscope.studies.verify.off_target import VerifyOffTarget, verify_off_target
-from headscope.studies.verify.summaries import VerifySummaries, general_heads, verify_summaries
-from headscope.studies.verify.transfer import VerifyTransfer, given_prompt, verify_transfer
+from headscope.studies.verify.off_target import VerifyOffTarget
+from headscope.studies.verify.off_target import comparison as off_target
+from headscope.studies.verify.summaries import VerifySummaries, general_heads
+from headscope.studies.verify.summaries import comparison as summaries
+from headscope.studies.verify.transfer import VerifyTransfer, given_prompt
+from headscope.studies.verify.transfer import comparison as transfer
 from headscope.studies.verify.writing import fitted, run_languages, writing_heads
 from headscope.verify.writing.measures import (
-    group_evidence,
-    language_conditions,
     measure_answers,
     own_heads,
-    transfer_conditions,
+    own_sets,
+    statement_sets,
 )
 from headscope.verify.writing.ranks import first_tokens, kept_ranks
 from headscope.verify.writing.texts import Group, Prompt, passes
@@ -88,7 +91,7 @@ def ids(conditions: Sequence[Condition]) -> list[str]:
 
 def test_either_statements_heads_have_controls_under_their_gate() -> None:
     a, b, nothing = heads("0.1,1.2,1.3"), heads("0.2,0.3"), HeadSet(GEOMETRY, ())
-    conditions = transfer_conditions(a, b, 3, (3.0, 0.0), DRAWS)
+    conditions = planned(statement_sets(a, b, 3, (3.0, 0.0)), DRAWS)
     assert ids(conditions) == ["original", "selected A 3 \u00d73", "selected B 3"]
     for own in conditions:
         if own.kind != SELECTED:
@@ -101,7 +104,7 @@ def test_either_statements_heads_have_controls_under_their_gate() -> None:
                 if control == "same layers":
                     layers = [sorted(head[0] for head in row.heads) for row in (each, own)]
                     assert layers[0] == layers[1]
-    none = transfer_conditions(nothing, nothing, 3, (3.0, 0.0), DRAWS)
+    none = planned(statement_sets(nothing, nothing, 3, (3.0, 0.0)), DRAWS)
     assert ids(none) == ["original"]
 
 
@@ -113,12 +116,12 @@ def test_heads_of_a_language(place: Path) -> None:
     assert str(found["de"].chosen) == str(found["de"].full) == "0.1"  # 1 %, at least one
     assert len(found["ru"].chosen) == 0 and len(found["ru"].full or ()) == 1
     # A language without specific heads is not filled up: only the most important are removed.
-    assert ids(language_conditions(found["ru"], DRAWS)) == [
+    assert ids(planned(own_sets(found["ru"]), DRAWS)) == [
         "original", "selected own, most important 1"
     ]  # fmt: skip
     named = writing_heads("0.1,0.2,1.1", None, ["de", "fr"], lm)
     assert [len(one.chosen) for one in named.values()] == [3, 3]
-    assert ids(language_conditions(named["de"], DRAWS)) == ["original", "selected 3"]
+    assert ids(planned(own_sets(named["de"]), DRAWS)) == ["original", "selected 3"]
 
 
 def test_equal_gates_of_all_groups_are_one_pass() -> None:
@@ -140,13 +143,14 @@ STATISTICS = {
 }  # fmt: skip
 
 
-def group(name: str, own: str = "0.1", draws: int = 3, only: int | None = None) -> Group:
+def under(own: str = "0.1", draws: int = 3, only: int | None = None) -> tuple[Condition, ...]:
+    """The model as it is, a head removed, and random ones."""
     conditions = (
         Condition(),
         Condition(SELECTED, "own", 1, 0.0, heads=(own,)),
         *(Condition("random", "own", 1, 0.0, draw=n, heads=(f"2.{n}",)) for n in range(draws)),
     )
-    return Group(name, (), conditions[:only])
+    return conditions[:only]
 
 
 def numbers(seed: int, prompts: int, rows: int = 5) -> dict[str, Any]:
@@ -156,10 +160,10 @@ def numbers(seed: int, prompts: int, rows: int = 5) -> dict[str, Any]:
 
 def test_evidence_against_plain_means() -> None:
     parts = {"a": numbers(1, 9), "b": numbers(2, 5)}
-    groups = [group("a"), group("b", "1.1")]
-    found = group_evidence(groups, parts, STATISTICS, seed=4)
+    conditions = {"a": under(), "b": under("1.1")}
+    found = evidence_of_parts(conditions, parts, STATISTICS, seed=4)
     (own,) = found.selected
-    assert own.heads == () and own_heads(groups, found) == {
+    assert own.heads == () and own_heads(conditions, found) == {
         "a": {own.id: ("0.1",)}, "b": {own.id: ("1.1",)}
     }  # fmt: skip
     by_group = []
@@ -182,14 +186,16 @@ def test_evidence_against_plain_means() -> None:
     level = found.level("up", own)
     assert level is not None and level.examples == 14
     assert level.value == pytest.approx(fmean(means[1] for means in by_group))
-    helped = group_evidence(groups, parts, STATISTICS, 4, None, lambda condition: True, ("down",))
+    helped = evidence_of_parts(
+        conditions, parts, STATISTICS, 4, helps=lambda condition: True, harmed=("down",)
+    )
     sides = {test.statistic: test.side for test in helped.tests}
     assert sides == {"up": "lower", "down": "lower"}
 
 
 def test_a_condition_that_some_groups_lack_counts_where_it_is() -> None:
     parts = {"a": numbers(1, 9), "b": numbers(2, 5, 1)}
-    found = group_evidence([group("a"), group("b", only=1)], parts, STATISTICS)
+    found = evidence_of_parts({"a": under(), "b": under(only=1)}, parts, STATISTICS)
     (own,) = found.selected
     whole, single = found.level("up", own), found.level("up", own, "a")
     assert whole is not None and single is not None and whole.examples == 9
@@ -204,13 +210,13 @@ def test_a_condition_that_some_groups_lack_counts_where_it_is() -> None:
 def test_what_no_condition_changes_is_one_sentence_with_its_bound() -> None:
     share = {"up": Statistic("empty", "lower", SHARE, 1), "down": Statistic("down")}
     none, same = counted(np.zeros((5, 200))), numbers(1, 200)["up"]
-    found = group_evidence([group("a")], {"a": {"up": none, "down": same}}, share)
+    found = evidence_of_parts({"a": under()}, {"a": {"up": none, "down": same}}, share)
     assert "0 of 200 outputs" in unmoved(found, "up")
     assert f"{100 * wilson_interval(0, 200)[1]:.1f}" in unmoved(found, "up")
     assert unmoved(found, "down") == ""
-    every = group_evidence([group("a")], {"a": {"up": counted(np.ones((5, 200)))}}, share)
+    every = evidence_of_parts({"a": under()}, {"a": {"up": counted(np.ones((5, 200)))}}, share)
     assert f"{100 * wilson_interval(200, 200)[0]:.1f}" in unmoved(every, "up")
-    alone = group_evidence([group("a")], {"a": {"up": none[:, :1]}}, share)
+    alone = evidence_of_parts({"a": under()}, {"a": {"up": none[:, :1]}}, share)
     assert "0 of 1 output" in unmoved(alone, "up") and "bound" not in unmoved(alone, "up")
 
 
@@ -314,10 +320,10 @@ def test_summaries_measure_what_was_written(place: Path, tmp_path: Path, monkeyp
     data = tmp_path / "data.jsonl"
     data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     config = VerifySummaries(
-        str(place / "run"), 2, ModelChoice(str(place / "model")), DocumentsChoice((str(data),)),
-        draws=2, max_new_tokens=8,
+        heads=str(place / "run"), k=2, model=ModelChoice(str(place / "model")),
+        texts=DocumentsChoice((str(data),)), draws=2, max_new_tokens=8,
     )  # fmt: skip
-    result = verify_summaries(config, tmp_path / "out")
+    result = summaries.run(config, tmp_path / "out")
     details, found = result.details, result.evidence
     assert (details.task, details.heads) == ("summarise", ("0.2", "1.1"))
     assert details.cut == {"de": 1, "ru": 1}  # the long ones do not fit the context
@@ -342,7 +348,7 @@ def test_summaries_measure_what_was_written(place: Path, tmp_path: Path, monkeyp
     kept = load_file(tmp_path / "out" / "statistics.safetensors")
     assert kept["de.rouge_l"].shape == (6, 2, 2) and kept["ru.chrf"].shape == (6, 2, 24)
     with pytest.raises(InputError, match="another configuration"):  # other heads, another run
-        verify_summaries(replace(config, heads="0.0", k=None), tmp_path / "out")
+        summaries.run(replace(config, heads="0.0", k=None), tmp_path / "out")
 
 
 def test_general_heads_that_are_not_there(place: Path, tmp_path: Path) -> None:
@@ -373,7 +379,7 @@ def test_a_text_is_cut_to_fit() -> None:
 
 def test_off_target_rates(place: Path, tmp_path: Path) -> None:
     config = VerifyOffTarget(
-        str(place / "run"), 2, ModelChoice(str(place / "model")), "continue",
+        heads=str(place / "run"), k=2, model=ModelChoice(str(place / "model")), ask="continue",
         documents=DocumentsChoice(tuple(
             f"{code}={text_file(tmp_path, code, text)}"
             for code, text in (("de", "der Hund sieht die Katze im Garten"),
@@ -381,7 +387,7 @@ def test_off_target_rates(place: Path, tmp_path: Path) -> None:
         )),
         start_tokens=4, draws=2, max_new_tokens=6,
     )  # fmt: skip
-    result = verify_off_target(config, tmp_path / "out")
+    result = off_target.run(config, tmp_path / "out")
     details, found = result.details, result.evidence
     assert details.without_heads == ("fr",)
     assert found.single == ("de", "ru")
@@ -410,10 +416,10 @@ def test_translations_are_asked_for_by_target_language(place: Path, tmp_path: Pa
         path.write_text("source\ttarget\nein Hund\ta dog\n", encoding="utf-8")
         files.append(f"{pair}={path}")
     config = VerifyOffTarget(
-        str(place / "run"), None, ModelChoice(str(place / "model")), "translate",
-        PairsChoice((), tuple(files)), draws=1, max_new_tokens=3,
+        heads=str(place / "run"), model=ModelChoice(str(place / "model")),
+        pairs=PairsChoice((), tuple(files)), draws=1, max_new_tokens=3,
     )  # fmt: skip
-    result = verify_off_target(config, tmp_path / "out")
+    result = off_target.run(config, tmp_path / "out")
     levels = [result.evidence.level("empty", None, code) for code in ("en", "de")]
     assert [level and level.examples for level in levels] == [2, 1]
 
@@ -430,14 +436,15 @@ def test_translations_are_checked_first_and_heads_may_give_their_means(
     data = table("data", *((f"ein {a} {c}", f"a {b} {d}") for a, b in words for c, d in words))
     shots = table("shots", ("ein Auto", "a car"))
     config = VerifyOffTarget(
-        "0.1,1.2", None, ModelChoice(str(place / "model")), "translate",
-        PairsChoice(("de-en",), (data,), shots=1, shots_data=(shots,)), draws=1, max_new_tokens=6,
+        heads="0.1,1.2", model=ModelChoice(str(place / "model")),
+        pairs=PairsChoice(("de-en",), (data,), shots=1, shots_data=(shots,)), draws=1,
+        max_new_tokens=6,
     )  # fmt: skip
-    result = verify_off_target(config, tmp_path / "out")
+    result = off_target.run(config, tmp_path / "out")
     check = result.details.baseline_check
     assert check is not None and "de-en" in check.judged
     assert result.baseline_works is False and result.details.reference_text is None
-    mean = verify_off_target(replace(config, ablate="mean"), tmp_path / "mean")
+    mean = off_target.run(replace(config, ablate="mean"), tmp_path / "mean")
     reference, level = mean.details.reference_text, mean.evidence.level("empty", None, "en")
     assert reference is not None and reference.texts == 4  # a quarter of the data is set aside
     assert level is not None and level.examples == 12
@@ -449,7 +456,7 @@ def test_translations_are_checked_first_and_heads_may_give_their_means(
     assert any(chosen[0][name] != output for name, output in chosen[1].items())
     table("shots", ("ein Rad", "a bike"))
     with pytest.raises(InputError, match="another configuration"):
-        verify_off_target(config, tmp_path / "out")
+        off_target.run(config, tmp_path / "out")
 
 
 @pytest.mark.parametrize("chat", [True, False])
@@ -469,25 +476,27 @@ def test_only_a_plain_translation_ends_at_a_line_break(
     path = tmp_path / "de-en.tsv"
     path.write_text("source\ttarget\nein Hund\ta dog\n", encoding="utf-8")
     config = VerifyOffTarget(
-        "0.1", None, ModelChoice(str(place / "model")), "translate",
-        PairsChoice((), (f"de-en={path}",)), draws=1, chat=chat, max_new_tokens=6,
+        heads="0.1", model=ModelChoice(str(place / "model")),
+        pairs=PairsChoice((), (f"de-en={path}",)), draws=1, chat=chat, max_new_tokens=6,
     )  # fmt: skip
-    verify_off_target(config, tmp_path / "out")
+    off_target.run(config, tmp_path / "out")
     assert set(asked) == {(not chat, not chat)}
 
 
-def transfer(place: Path) -> VerifyTransfer:
+def both_orders(place: Path) -> VerifyTransfer:
     """Both orders of two languages, and a draw of each kind beside each gate."""
     return VerifyTransfer(
-        str(place / "run"), 2, ModelChoice(str(place / "model")), ("de-en", "en-de"),
-        limit=3, draws=1, max_new_tokens=3,
+        heads=str(place / "run"), k=2, model=ModelChoice(str(place / "model")),
+        pair=("de-en", "en-de"), limit=3, draws=1, max_new_tokens=3,
     )  # fmt: skip
 
 
 def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
     titles = ("answering", "ranking answers")
     # All outputs are there by then, and the ranks of the first gate.
-    whole, kept = process_helpers.resumed(verify_transfer, transfer(place), tmp_path, 44, titles)
+    whole, kept = process_helpers.resumed(
+        "verify transfer", both_orders(place), tmp_path, 44, titles
+    )
     assert set(kept) == {"outputs.jsonl", "ranks.jsonl"}
     assert whole.evidence.single == ("de-en", "en-de")
     lens = whole.details.lens
@@ -504,9 +513,9 @@ def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
 
 def test_transfer_with_mean_outputs(place: Path, tmp_path: Path) -> None:
     text = text_file(tmp_path, "other", "der Hund sieht die Katze im Garten")
-    zero = transfer(place)
+    zero = both_orders(place)
     mean = replace(zero, ablate="mean", reference=str(text))
-    found = [verify_transfer(one, tmp_path / one.ablate) for one in (zero, mean)]
+    found = [transfer.run(one, tmp_path / one.ablate) for one in (zero, mean)]
     references = [one.details.reference_text for one in found]
     assert [each and each.texts for each in references] == [None, 2]
     as_is, up, _ = zip(*(one.details.lens.conditions for one in found), strict=True)
@@ -517,11 +526,11 @@ def test_transfer_with_mean_outputs(place: Path, tmp_path: Path) -> None:
     ]  # fmt: skip
     assert ranks[0] != ranks[1]
     with pytest.raises(InputError, match="--reference FILE"):
-        verify_transfer(replace(mean, reference=None), tmp_path / "none")
+        transfer.run(replace(mean, reference=None), tmp_path / "none")
     with pytest.raises(InputError, match="which heads belong to which language"):
-        verify_transfer(replace(zero, heads="0.1,0.2"), tmp_path / "none")
+        transfer.run(replace(zero, heads="0.1,0.2"), tmp_path / "none")
     with pytest.raises(InputError, match="no pair of languages"):
-        verify_transfer(replace(zero, heads="0.1,0.2", pair=()), tmp_path / "none")
+        transfer.run(replace(zero, heads="0.1,0.2", pair=()), tmp_path / "none")
 
 
 def test_bert_score_is_taken_where_it_is(monkeypatch: Any, place: Path, tmp_path: Path) -> None:
@@ -532,10 +541,10 @@ def test_bert_score_is_taken_where_it_is(monkeypatch: Any, place: Path, tmp_path
     data = tmp_path / "one.jsonl"
     data.write_text(json.dumps({"text": "ein Hund", "summary": "Hund"}) + "\n", encoding="utf-8")
     config = VerifySummaries(
-        str(place / "run"), 1, ModelChoice(str(place / "model")),
-        DocumentsChoice((f"de={data}",)), draws=1, max_new_tokens=2,
+        heads=str(place / "run"), k=1, model=ModelChoice(str(place / "model")),
+        texts=DocumentsChoice((f"de={data}",)), draws=1, max_new_tokens=2,
     )  # fmt: skip
-    result = verify_summaries(config, tmp_path / "out")
+    result = summaries.run(config, tmp_path / "out")
     level = result.evidence.level("bert_score")
     assert level is not None and level.value == 50
     assert "bert_score" not in result.details.not_measured

@@ -199,12 +199,16 @@ class Final(NamedTuple):
 
 
 def _members(owner: Any, part: Nested) -> Iterator[tuple[str, Any, Mark, Any]]:
-    """The fields of a class or the parameters of a function: name, type, mark and default."""
+    """The fields of a class or the parameters of a function: name, type, mark and default.
+
+    Fields of the class itself come before those of its bases, which other settings have, too.
+    """
     hints = marked(owner)
     if isinstance(owner, type):
+        own = vars(owner).get("__annotations__", {})
         defaults = {
             each.name: each.default if each.default_factory is MISSING else ()
-            for each in fields(owner)
+            for each in sorted(fields(owner), key=lambda each: each.name not in own)
             if each.init
         }
     else:

@@ -7,6 +7,7 @@ over those where a condition was measured, and examples are resampled and swappe
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,8 @@ from headscope.progress import Progress
 #: Of a part, by statistic, the numbers of its examples under each condition, (examples, features);
 #: None where it was not measured.
 Counted = Mapping[str, Sequence[NDArray[Any] | None]]
+#: The same, where an array may hold those of all conditions, (conditions, examples, features).
+Numbers = Mapping[str, Sequence[NDArray[Any] | None] | NDArray[Any]]
 
 
 def evidence(
@@ -107,6 +110,42 @@ def evidence(
         levels=tuple(levels),
         tests=tuple(tests),
     )
+
+
+def evidence_of_parts(
+    conditions: Mapping[str, Sequence[Condition]],
+    parts: Mapping[str, Numbers],
+    statistics: Mapping[str, Statistic],
+    seed: int = 0,
+    **how: Any,
+) -> Evidence:
+    """`evidence` where every part has conditions of its own; `how` goes on to it.
+
+    Conditions of one id whose heads differ between parts hold none in the table.
+    """
+    by_id: dict[str, list[Condition]] = {}
+    for of_part in conditions.values():
+        for condition in of_part:
+            by_id.setdefault(condition.id, []).append(condition)
+    common = [
+        alike[0]
+        if len({condition.heads for condition in alike}) == 1
+        else replace(alike[0], heads=())
+        for alike in by_id.values()
+    ]
+    counted: dict[str, Counted] = {}
+    sets: dict[str, list[frozenset[str] | None]] = {}
+    for part, by_statistic in parts.items():
+        places = {condition.id: at for at, condition in enumerate(conditions[part])}
+        counted[part] = {
+            name: [numbers[places[key]] if key in places else None for key in by_id]
+            for name, numbers in by_statistic.items()
+        }
+        sets[part] = [
+            frozenset(conditions[part][places[key]].heads) if key in places else None
+            for key in by_id
+        ]
+    return evidence(common, counted, statistics, seed, sets=sets, **how)
 
 
 def _measured(trial: Trial, at: int) -> Trial | None:

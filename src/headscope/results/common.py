@@ -46,14 +46,15 @@ class ModelResult(Result):
 class ComparedResult(ModelResult):
     """The result of a command that compares a model with and without heads.
 
-    Its rows stand in JSON beside `verdict` and `cautions`; `details`, which a subclass declares,
-    are what only this command has, such as `baseline_check`.
+    Its rows stand in JSON beside `verdict` and `cautions`; `details`, whose type a subclass
+    declares, are what only this command has, such as `baseline_check`.
     """
 
     baseline_works: bool | None = None
     verdict: str = ""
     cautions: tuple[str, ...] = ()
     evidence: Evidence = entry(Evidence(), flat="")
+    details: Any = None
 
     @property
     def levels(self) -> tuple[Level, ...]:
@@ -148,6 +149,21 @@ class Ablation(Record):
 
     ablate: str = "zero"
     reference_text: ReferenceText | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedDetails(Ranking, Ablation):
+    """What every comparison tells beside its rows.
+
+    `leakage` is None where no data chose the heads, `baseline_check` where the model was not tried
+    first; `outside_note` says what the control `outside` could not leave out.
+    """
+
+    draws: int = 0
+    seed: int = 0
+    leakage: Leakage | None = None
+    outside_note: str | None = None
+    baseline_check: BaselineCheck | None = None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headscope.estimates import Estimate
-from headscope.results.common import Ablation, ComparedResult, Leakage, Ranking
+from headscope.results.common import ComparedDetails, ComparedResult
 from headscope.runs import Record
 
 
@@ -47,16 +47,13 @@ class OwnText(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextDetails(Ranking, Ablation):
+class TextDetails(ComparedDetails):
     """What only `verify perplexity` has; `empty` are the languages without heads of their own.
 
     `data` says of each language's documents what was read, and how many predicted tokens they have.
     """
 
     k: tuple[int, ...]
-    draws: int
-    seed: int
-    leakage: Leakage
     sets: tuple[LanguageSet, ...]
     empty: tuple[str, ...]
     own: tuple[OwnText, ...]
@@ -98,11 +95,9 @@ class Profile(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class LayerDetails(Ablation):
+class LayerDetails(ComparedDetails):
     """What only `verify layers` has: where each language's important heads lie."""
 
-    draws: int
-    seed: int
     profile: Mapping[str, Profile]
     data: Mapping[str, Mapping[str, Any]]
 

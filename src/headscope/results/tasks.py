@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headscope.results.common import Ablation, BaselineCheck, ComparedResult, Leakage, Ranking
+from headscope.results.common import ComparedDetails, ComparedResult
 from headscope.runs import Record
 
 
@@ -25,18 +25,13 @@ class Task(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TasksDetails(Ranking, Ablation):
+class TasksDetails(ComparedDetails):
     """What was asked; `heads` are those of the largest k, `groups` tasks that share a metric."""
 
     k: tuple[int, ...] = ()
     gates: tuple[float, ...] = ()
-    draws: int = 0
-    seed: int = 0
     heads: tuple[str, ...] = ()
     harness: str = ""
-    outside_note: str | None = None
-    leakage: Leakage | None = None
-    baseline_check: BaselineCheck = field(default_factory=BaselineCheck)
     tasks: Mapping[str, Task] = field(default_factory=dict)
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 

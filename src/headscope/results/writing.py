@@ -11,13 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from headscope.results.adapt import AppliedGate
-from headscope.results.common import (
-    Ablation,
-    BaselineCheck,
-    ComparedResult,
-    Leakage,
-    Ranking,
-)
+from headscope.results.common import ComparedDetails, ComparedResult
 from headscope.results.language_texts import LanguageSet
 from headscope.runs import Record
 
@@ -26,22 +20,20 @@ Written = Mapping[str, Mapping[str, Mapping[str, int]]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class WritingDetails(Ablation):
+class WritingDetails(ComparedDetails):
     """What all of these results have of their own.
 
     `data` says by part what was read, `heads_of` of a part which heads its conditions change where
     those of other parts are others, `not_measured` why a measure is missing.
     """
 
-    draws: int = 0
-    seed: int = 0
     data: Mapping[str, Mapping[str, str | int]] = field(default_factory=dict)
     heads_of: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     not_measured: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffTargetDetails(WritingDetails, Ranking):
+class OffTargetDetails(WritingDetails):
     """`ask` is `translate` (with the `template`) or `continue`; languages without known heads are
     `without_heads`."""
 
@@ -50,8 +42,6 @@ class OffTargetDetails(WritingDetails, Ranking):
     chat: bool = False
     heads: Mapping[str, LanguageSet]
     without_heads: tuple[str, ...]
-    leakage: Leakage | None = None
-    baseline_check: BaselineCheck | None = None
     identifier: str | None
     written: Written
 
@@ -69,7 +59,7 @@ class OffTarget(ComparedResult):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SummariesDetails(WritingDetails, Ranking):
+class SummariesDetails(WritingDetails):
     """`task` is `summarise` or `repeat`; `cut` counts texts that were cut to fit the context."""
 
     task: str
@@ -78,7 +68,6 @@ class SummariesDetails(WritingDetails, Ranking):
     gate: float
     heads: tuple[str, ...]
     cut: Mapping[str, int] = field(default_factory=dict)
-    leakage: Leakage | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +132,7 @@ class Transfer(ComparedResult):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SteeringDetails(WritingDetails, Ranking):
+class SteeringDetails(WritingDetails):
     """Answers requested in the languages `steer`, with their heads times each of `factors`.
 
     The heads of the language `away` are removed in a condition of its own; `gate` is on the model

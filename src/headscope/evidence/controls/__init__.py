@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import NamedTuple, Protocol
 
+from headscope import options
 from headscope.errors import InputError, nearest
 from headscope.evidence.controls.equal_norm import EQUAL_NORM
 from headscope.evidence.controls.foreign import FOREIGN
@@ -18,9 +20,9 @@ from headscope.evidence.controls.same_layers import SAME_LAYERS
 from headscope.evidence.controls.shuffled import SHUFFLED
 from headscope.evidence.controls.shuffled_same_layers import SHUFFLED_SAME_LAYERS
 from headscope.evidence.controls.wait_k import WAIT_K
-from headscope.evidence.rows import NOTHING, Basis, Condition, Control
+from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition, Control
 from headscope.heads import HeadSet
-from headscope.settings import Settings
+from headscope.settings import UNSIGNED, Settings
 
 #: In the order in which they are shown.
 CONTROLS: dict[str, Control] = {
@@ -72,6 +74,17 @@ class Controlled(Settings):
         super().__post_init__()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Changing(Controlled):
+    """What is done to heads, and what stands beside them: `draws` sets of every control."""
+
+    draws: options.Draws = 10
+    controls: options.Controls = DEFAULT
+    ablate: options.Ablate = "zero"
+    seed: options.Seed = 0
+    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+
+
 class Drawing(Protocol):
     """Settings that say which controls stand beside selected heads: `draws` sets of each."""
 
@@ -104,6 +117,52 @@ def drawn(
     for name in how.controls:
         for number, own in enumerate(sets_of(name, heads, how.draws, how.seed, basis)):
             yield replace(selected, kind=name, draw=number, heads=tuple(map(str, own)))
+
+
+@dataclass(frozen=True)
+class SelectedHeads:
+    """Heads to be changed, and how.
+
+    Attributes:
+        heads: best first; without any there is no condition.
+        of: whose heads they are (see `Condition`).
+        k: how many were asked for; None: as many as there are.
+        gates: what their outputs are multiplied by, each a condition of its own.
+        avoid: what the control `outside` leaves out beside them; None: what the basis says.
+    """
+
+    heads: HeadSet
+    of: str = ""
+    k: int | None = None
+    gates: tuple[float, ...] = (0.0,)
+    avoid: HeadSet | None = None
+
+
+def planned(
+    selected: Sequence[SelectedHeads],
+    how: Drawing,
+    basis: Basis = NOTHING,
+    ablate: str = "zero",
+) -> tuple[Condition, ...]:
+    """The model as it is; then every set at each of its gates, with its controls; `ablate` stands
+    in the place of what gates remove.
+
+    The draws of a set are the same at every gate. Raises `InputError` as `draw_sets` does.
+    """
+    conditions = [Condition()]
+    for chosen in selected:
+        if not len(chosen.heads):
+            continue
+        k = len(chosen.heads) if chosen.k is None else chosen.k
+        named = tuple(map(str, chosen.heads))
+        alone = Condition(SELECTED, chosen.of, k, 0.0, heads=named)
+        own_basis = basis if chosen.avoid is None else replace(basis, avoid=chosen.avoid)
+        together = (alone, *drawn(alone, chosen.heads, how, own_basis))
+        conditions += [
+            replace(condition, gate=gate, replacement=ablate)
+            for gate, condition in product(chosen.gates, together)
+        ]
+    return tuple(conditions)
 
 
 def sets_of(

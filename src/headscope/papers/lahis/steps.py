@@ -37,12 +37,12 @@ from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.questions import QuestionsChoice
 from headscope.studies.use.steering import Steer, astray_files, steer
-from headscope.studies.verify.layers import VerifyLayers, verify_layers
-from headscope.studies.verify.off_target import Ask, VerifyOffTarget, verify_off_target
-from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
-from headscope.studies.verify.summaries import VerifySummaries, verify_summaries
-from headscope.studies.verify.transfer import VerifyTransfer, verify_transfer
-from headscope.verify.languages.conditions import LanguageRemoval, LayerRemoval, default_count
+from headscope.studies.verify.layers import VerifyLayers
+from headscope.studies.verify.off_target import Ask, VerifyOffTarget
+from headscope.studies.verify.perplexity import VerifyPerplexity
+from headscope.studies.verify.summaries import VerifySummaries
+from headscope.studies.verify.transfer import VerifyTransfer
+from headscope.verify.languages.conditions import default_count
 
 LOSSES, LOSSES_MOVING = "perplexity", "perplexity-moving"
 #: Padded tokens of a batch with gradients, and of losses on a small model, where more is slower.
@@ -56,7 +56,6 @@ PROMPT = "Question: {question}\n{context}\nAnswer:"
 PUBLISHED = dict(packaged_rows("headscope.papers", "data/lahis-questions.tsv"))
 
 AnySettings = TypeVar("AnySettings")
-AnyRemoval = TypeVar("AnyRemoval", bound=LanguageRemoval)
 
 
 # Importance, and text without heads
@@ -101,11 +100,13 @@ def read_text(setting: Setting, moving: bool = False) -> VerifyPerplexity:
             if (own := language.specific_heads[:k])
         )
     return VerifyPerplexity(
-        given,
-        () if amount is None or moving else (amount,),
+        heads=given,
+        k=() if amount is None or moving else (amount,),
         model=setting.model,
         documents=documents(setting, "tested"),
-        removal=_removal(setting, counts.layer_draws if moving else counts.draws, LanguageRemoval),
+        draws=counts.layer_draws if moving else counts.draws,
+        seed=setting.seed,
+        batch_tokens=_loss_batch(setting),
         rank="score",
     )
 
@@ -117,7 +118,7 @@ def perplexity(setting: Setting) -> Step:
     # same for all sets of a size), draws of the same layers of either kind on their own text.
     texts = n + 2 * n * n + draws * n + 2 * draws * n
     title = "text of each language without the heads of each"
-    return _step(setting, verify_perplexity, read_text, LOSSES, title, _read(setting, texts))
+    return _step(setting, "verify perplexity", read_text, LOSSES, title, _read(setting, texts))
 
 
 def moving(setting: Setting) -> tuple[Step, ...]:
@@ -137,7 +138,7 @@ def moving(setting: Setting) -> tuple[Step, ...]:
     return (
         heads(setting, moving=True),
         perplexity(setting),
-        _step(setting, verify_perplexity, text, LOSSES_MOVING, title, work, (MOVING,)),
+        _step(setting, "verify perplexity", text, LOSSES_MOVING, title, work, (MOVING,)),
         _step(setting, compare_importance, both, "gates", compared, _read(setting, 1), after),
     )
 
@@ -148,20 +149,22 @@ def layers(setting: Setting) -> Step:
 
     def settings(setting: Setting) -> VerifyLayers:
         return VerifyLayers(
-            str(setting.at(HEADS)),
+            heads=str(setting.at(HEADS)),
             model=setting.model,
             documents=documents(setting, "tested"),
-            removal=_removal(setting, draws, LayerRemoval),
+            draws=draws,
+            seed=setting.seed,
+            batch_tokens=_loss_batch(setting),
         )
 
     work = _read(setting, languages(setting) * (1 + len(counts) + draws * len(set(counts))))
     title = "text of each language without whole layers"
-    return _step(setting, verify_layers, settings, "layers", title, work)
+    return _step(setting, "verify layers", settings, "layers", title, work)
 
 
 def _step(
     setting: Setting,
-    study: Callable[..., Any],
+    study: str | Callable[..., Any],
     settings: Callable[[Setting], Any],
     name: str,
     title: str,
@@ -175,10 +178,6 @@ def _read(setting: Setting, texts: int) -> Work:
     """The documents to test on, read so many times, each time those of a language."""
     counts = scale(setting)
     return read(texts * counts.tested, counts.document, _loss_batch(setting), counts.tested)
-
-
-def _removal(setting: Setting, draws: int, kind: type[AnyRemoval]) -> AnyRemoval:
-    return kind(draws=draws, seed=setting.seed, batch_tokens=_loss_batch(setting))
 
 
 def _gradient_batch(setting: Setting) -> int:
@@ -203,7 +202,7 @@ def summaries(setting: Setting) -> Step:
     groups = languages(setting) if setting.pocket else len(data)
     title = f"{'repeated sentences' if setting.pocket else 'summaries'} without general heads"
     work = _written(setting, groups * (2 + 2 * counts.writing_draws), counts.summaries)
-    return _step(setting, verify_summaries, settings, "summaries", title, work)
+    return _step(setting, "verify summaries", settings, "summaries", title, work)
 
 
 def off_target(setting: Setting, ask: Ask) -> Step:
@@ -223,7 +222,7 @@ def off_target(setting: Setting, ask: Ask) -> Step:
 
     # Free draws are the same for specific and most important heads.
     work = _written(setting, groups * (3 + 3 * counts.writing_draws), prompts)
-    return _step(setting, verify_off_target, settings, f"off-target-{ask}", title, work)
+    return _step(setting, "verify off-target", settings, f"off-target-{ask}", title, work)
 
 
 def lead_back(setting: Setting) -> Steer:
@@ -276,7 +275,7 @@ def transfers(setting: Setting) -> tuple[Step, ...]:
         data = _file(given, pair) if pair else None
         settings = partial(_changed, VerifyTransfer, data=data, limit=counts.statements)
         title = "answers to statements that contradict each other" + (f", {pair}" if pair else "")
-        return _step(setting, verify_transfer, settings, step_of("transfer", pair), title, work)
+        return _step(setting, "verify transfer", settings, step_of("transfer", pair), title, work)
 
     return tuple(map(step, own))
 

@@ -61,7 +61,7 @@ from headscope.studies.pairs import PairsChoice, find_and_check, read_directions
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
 from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.studies.verify.tasks import VerifyTasks, verify_tasks
+from headscope.studies.verify.tasks import VerifyTasks
 from headscope.use.rating import Rating
 from headscope.verify.translation import Removal
 
@@ -376,13 +376,13 @@ def task_steps(setting: Setting) -> Steps:
         own = (Step("task-files", "tasks of the pocket world", _task_files, Work()),)
     before = ("scores", *(step.name for step in own))
     title, work = "other tasks without the heads", _task_work(setting)
-    tasks = study_step(verify_tasks, _tasks, "tasks", title, work, before)
+    tasks = study_step("verify tasks", _tasks, "tasks", title, work, before)
     steps = [*removal, *own, tasks]
     for other, scored in zip(other_models(setting), other_scores(setting), strict=False):
         steps.append(scored)
         for step, study, settings in (
             (removal[-1], verify_removal, _removal),
-            (tasks, verify_tasks, _tasks),
+            (tasks, "verify tasks", _tasks),
         ):
             name, title = f"{step.name}{setting.of(other).suffix}", f"{step.title}, {other}"
             elsewhere = _elsewhere(settings, other)
@@ -418,19 +418,16 @@ def _task_files(setting: Setting, out: Path, progress: Progress | None) -> Resul
 
 def _tasks(setting: Setting) -> VerifyTasks:
     own = setting.data.benchmarks
-    removal = Removal(
+    return VerifyTasks(
+        task=own or (str(setting.at("task-files") / "files"),),
+        heads=str(setting.at("scores")),
+        k=amounts(setting)[-1:],
+        model=setting.model,
+        limit=setting.steering.limit or (ITEMS if own else None),
         draws=setting.steering.draws or TASK_DRAWS,
         threshold=THRESHOLD,
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
-    )
-    return VerifyTasks(
-        own or (str(setting.at("task-files") / "files"),),
-        str(setting.at("scores")),
-        amounts(setting)[-1:],
-        setting.model,
-        limit=setting.steering.limit or (ITEMS if own else None),
-        removal=removal,
         rank=ranked_by(setting),
     )
 

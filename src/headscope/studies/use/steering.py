@@ -21,8 +21,10 @@ from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, Controlled
+from headscope.evidence.blocks import few_sets
+from headscope.evidence.controls import DEFAULT, Controlled, SelectedHeads, planned
 from headscope.evidence.rows import Basis, Condition
+from headscope.evidence.table import evidence_of_parts
 from headscope.evidence.texts import TEXT_MEASURES, MeasuredTexts
 from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores
 from headscope.heads.adaptation import Adaptation
@@ -44,9 +46,8 @@ from headscope.studies.use.prompts import (
 )
 from headscope.studies.verify.writing import (
     SHARE,
-    conditions_settings,
+    few_prompts,
     keep_numbers,
-    writing_cautions,
     writing_heads,
     writing_verdict,
 )
@@ -54,8 +55,6 @@ from headscope.verify.languages.conditions import NAMED
 from headscope.verify.translation.conditions import check_gate
 from headscope.verify.writing.measures import (
     OWN,
-    changed,
-    group_evidence,
     identified,
     identified_rows,
     languages_of,
@@ -192,6 +191,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
     # Of heads that are gone already nothing can be multiplied: they count on neither side.
     gone = None if base is None else base.gate.removed_heads()
     basis = Basis.on(lm, ([row.text for row in several] for several in rows.values()), gone=gone)
+    conditions = {code: _conditions(config, code, heads, basis) for code in rows}
     groups = [
         Group(
             code,
@@ -199,14 +199,17 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
                 Prompt(row.prompt.id, row.text, row.prompt.reference or "", limit)
                 for row in several
             ),
-            _conditions(config, code, heads, basis),
+            conditions[code],
         )
         for code, several in rows.items()
     ]
     ranking = about_rank(*heads.values())
     settings = {
         "settings": config,
-        "steering": conditions_settings(groups),
+        "steering": {
+            code: [f"{condition.id}: {condition.key}" for condition in own]
+            for code, own in conditions.items()
+        },
         "applied": None if base is None else base.as_dict(),
         "rank": ranking["rank"],
     }
@@ -219,14 +222,14 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
         identifier, named = identified(texts)
         run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
         keep_numbers(run, counts.parts)
-        found = group_evidence(
-            groups,
+        found = evidence_of_parts(
+            conditions,
             counts.parts,
             STATISTICS,
             config.seed,
-            progress,
-            lambda condition: True,
-            ("empty",),
+            progress=progress,
+            helps=lambda condition: True,
+            harmed=("empty",),
         )
         details = SteeringDetails(
             steer=config.languages,
@@ -246,7 +249,7 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
                 for code, prompts in prompts_of.items()
             },
             heads={code: tuple(map(str, chosen)) for code, chosen in heads.items()},
-            heads_of=own_heads(groups, found),
+            heads_of=own_heads(conditions, found),
             identifier=identifier,
             written=languages_of(groups, named),
             not_measured=counts.missing,
@@ -262,7 +265,11 @@ def steer(config: Steer, out: Path | None = None, progress: Progress | None = No
             )
         return Steering(
             verdict=writing_verdict(found, "off_target"),
-            cautions=(*cautions, *writing_cautions(found, details)),
+            cautions=(
+                *cautions,
+                *few_prompts(found, details),
+                *few_sets(found, config.draws),
+            ),
             evidence=found,
             details=details,
         )
@@ -319,13 +326,11 @@ def _conditions(
             f"the gate that is on the model removes every head that {language_name(code)} was to "
             "be steered with; take more of them with --k, or another gate"
         )
-    conditions = [Condition()]
-    for factor in sorted(config.factors):
-        conditions += changed(OWN, k, own, factor, config, basis=basis)
+    sets = [SelectedHeads(own, OWN, k, tuple(sorted(config.factors)))]
     if config.away and config.away != code:
         other = heads[config.away]
-        conditions += changed(config.away, len(other), other - gone, 0.0, config, basis=basis)
-    return tuple(conditions)
+        sets.append(SelectedHeads(other - gone, config.away, len(other)))
+    return planned(sets, config, basis)
 
 
 def _written(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscope.data.documents import LONGEST, Document, DocumentFile
 from headscope.data.languages import is_known
@@ -14,22 +14,24 @@ from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.evidence.blocks import draws_remedy, draws_words
 from headscope.evidence.rows import Condition, Evidence
-from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.language_texts import TextWithoutHeads, TextWithoutLayers
-from headscope.runs import Run, encode
+from headscope.runs import encode
 from headscope.shown.blocks import Content, Table, table_of
 from headscope.shown.words import count
+from headscope.studies.comparison import ALL_PARTS, Bench, Comparing, Examples
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.leakage import check_document_leakage, known_examples
 from headscope.studies.models import POCKET
 from headscope.studies.shows import ablation_facts, few_parts, model_facts
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
-from headscope.verify.languages.conditions import Documents, LanguageRemoval, Text, read_texts
+from headscope.verify.languages.conditions import Documents, Text, read_texts
 from headscope.verify.languages.evidence import text_evidence
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
+
+AnyComparing = TypeVar("AnyComparing", bound=Comparing)
 
 
 def named_heads(heads: Sequence[str]) -> list[tuple[str | None, str]]:
@@ -70,50 +72,75 @@ def documents_leakage(
     )
 
 
-def read_rows(
-    lm: LanguageModel, files: Mapping[str, DocumentFile]
-) -> tuple[dict[str, Documents], dict[str, int]]:
-    """The tokens of each language's documents, and how many documents were left out.
+@dataclass(frozen=True)
+class ReadDocuments:
+    """The documents of a language, and once the model is there their tokens.
 
-    Those of a single token are, since nothing predicts it. InputError if none is left.
+    `left_out` counts documents of a single token, which nothing predicts.
     """
-    read: dict[str, Documents] = {}
-    left_out: dict[str, int] = {}
-    for name, file in files.items():
+
+    file: DocumentFile
+    read: Documents = field(default_factory=Documents)
+    left_out: int = 0
+
+
+def language_examples(
+    documents: DocumentsChoice, config: Comparing, specs: Sequence[str] | None, overlap: bool
+) -> Examples[ReadDocuments]:
+    """The documents of each language, without those that replacements are made from.
+
+    `specs` are head sets that must not have been found on them, unless `overlap` is allowed; None:
+    no data chose the heads.
+    """
+    model, seed = config.model.model, config.seed
+    files = read_languages(documents, model, "test", seed)
+    leakage = None if specs is None else documents_leakage(specs, files, overlap)
+    files, reference = set_apart(documents, model, seed, files, config.ablate)
+    return Examples(
+        {language: ReadDocuments(file) for language, file in files.items()},
+        {language: [each.text for each in file.documents] for language, file in files.items()},
+        {language: file.digest for language, file in files.items()},
+        leakage,
+        lambda lm, config: reference,
+    )
+
+
+def read_documents(
+    lm: LanguageModel, config: AnyComparing, examples: Examples[ReadDocuments]
+) -> tuple[AnyComparing, Examples[ReadDocuments]]:
+    """The same with the documents as tokens; InputError if a language has none of two."""
+    parts: dict[str, ReadDocuments] = {}
+    for language, part in examples.parts.items():
         rows = [
             (each, tuple(lm.encode(each.text, most=LONGEST, closed=True)))
-            for each in file.documents
+            for each in part.file.documents
         ]
         kept = [(document, row) for document, row in rows if len(row) > 1]
         if not kept:
             raise InputError(
-                f"{file.path}: no document of {name} has two tokens, so nothing can be predicted; "
-                "give longer documents"
+                f"{part.file.path}: no document of {language} has two tokens, so nothing can be "
+                "predicted; give longer documents"
             )
-        read[name] = Documents(
+        read = Documents(
             tuple(document.id for document, _ in kept),
             tuple(row for _, row in kept),
-            tuple(f"{file.path}, line {document.line}" for document, _ in kept),
+            tuple(f"{part.file.path}, line {document.line}" for document, _ in kept),
         )
-        left_out[name] = len(file.documents) - len(kept)
-    return read, left_out
+        parts[language] = ReadDocuments(part.file, read, len(rows) - len(kept))
+    return config, dataclasses.replace(examples, parts=parts)
 
 
-def about_documents(
-    files: Mapping[str, DocumentFile],
-    documents: Mapping[str, Documents],
-    left_out: Mapping[str, int],
-) -> dict[str, dict[str, Any]]:
+def about_documents(parts: Mapping[str, ReadDocuments]) -> dict[str, dict[str, Any]]:
     """What a result tells about its documents, by language; `tokens` are those predicted."""
     return {
-        name: {
-            "path": file.path,
-            "digest": file.digest,
-            "examples": len(file.documents) - left_out[name],
-            "left_out": left_out[name],
-            "tokens": int(documents[name].tokens.sum()),
+        language: {
+            "path": part.file.path,
+            "digest": part.file.digest,
+            "examples": len(part.read.ids),
+            "left_out": part.left_out,
+            "tokens": int(part.read.tokens.sum()),
         }
-        for name, file in files.items()
+        for language, part in parts.items()
     }
 
 
@@ -140,31 +167,30 @@ def set_apart(
     return kept, Reference("documents set aside from the data", tuple(texts))
 
 
-def measured(
-    lm: LanguageModel,
-    run: Run,
-    documents: Mapping[str, Documents],
-    planned: Sequence[Condition],
-    removal: LanguageRemoval,
-    reference: Reference,
-    progress: Progress | None,
-) -> tuple[dict[str, Text], Evidence]:
+def measured(bench: Bench[Any, ReadDocuments]) -> tuple[dict[str, Text], Evidence]:
     """Every language's text under every condition.
 
     The run keeps each document's losses, from which all figures follow without the model:
     `losses.safetensors` has by language `LANG.nll` (conditions, documents; NaN where not read) and
     `LANG.tokens`; `conditions.jsonl` the conditions in that order; `documents.jsonl` ids.
     """
-    replacement = functools.cache(
-        lambda: reference.replacement(lm, removal.ablate, removal.batch_tokens, removal.seed)
+    conditions = bench.conditions[ALL_PARTS]
+    documents = {language: part.read for language, part in bench.parts.items()}
+    texts = read_texts(
+        bench.lm,
+        documents,
+        conditions,
+        bench.config,
+        bench.run,
+        lambda: bench.replacements,
+        bench.progress,
     )
-    texts = read_texts(lm, documents, planned, removal, run, replacement, progress)
     arrays: dict[str, Any] = {}
     for name, (nll, tokens) in texts.items():
         arrays |= {f"{name}.nll": nll, f"{name}.tokens": tokens}
-    run.write_tensors("losses.safetensors", arrays)
-    run.write_jsonl("conditions.jsonl", map(encode, planned))
-    run.write_jsonl(
+    bench.run.write_tensors("losses.safetensors", arrays)
+    bench.run.write_jsonl("conditions.jsonl", map(encode, conditions))
+    bench.run.write_jsonl(
         "documents.jsonl",
         [
             {"language": name, "id": identifier, "tokens": int(tokens)}
@@ -172,7 +198,7 @@ def measured(
             for identifier, tokens in zip(own.ids, own.tokens, strict=True)
         ],
     )
-    return texts, text_evidence(planned, texts, removal.seed, progress)
+    return texts, text_evidence(conditions, texts, bench.config.seed, bench.progress)
 
 
 def text_uncertainty(found: Evidence) -> tuple[str, str]:

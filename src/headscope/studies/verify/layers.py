@@ -1,53 +1,61 @@
-"""Each language's text without the heads of one layer at a time, in a run folder."""
+"""Each language's text without the heads of one layer at a time."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from headscope import options
 from headscope.errors import InputError
 from headscope.estimates import Draws, Estimate
 from headscope.evidence.blocks import (
-    few_sets,
     in_cases,
     parts_table,
     verdict,
     verdicts,
 )
-from headscope.evidence.rows import Basis, Condition, Evidence
+from headscope.evidence.controls import MATCHED
+from headscope.evidence.rows import Condition, Evidence
 from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished
-from headscope.progress import Progress
 from headscope.results.lahis import LahisResult
 from headscope.results.language_texts import LayerDetails, Profile, TextWithoutLayers
-from headscope.runs import Run
 from headscope.runs.reading import result_of
-from headscope.settings import UNSIGNED, Option, Settings
+from headscope.settings import UNSIGNED, Option
 from headscope.shown.blocks import Block, Cell, Lines, Section, Series, Shown, grid, method_section
 from headscope.shown.words import enumeration, signed
-from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.models import ModelChoice, run_with_model
+from headscope.studies.comparison import (
+    ALL_PARTS,
+    Bench,
+    Chosen,
+    Comparing,
+    Comparison,
+    Examples,
+    Measured,
+)
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.models import ModelChoice
 from headscope.studies.shows import layer_labels
-from headscope.studies.study import Study
 from headscope.studies.verify.language_texts import (
+    ReadDocuments,
     about_documents,
     few_documents,
+    language_examples,
     level_rows,
     measured,
-    read_rows,
-    set_apart,
+    read_documents,
     text_facts,
     text_uncertainty,
 )
 from headscope.verify.languages.conditions import (
     LAYER,
     NAMED,
-    LayerRemoval,
     language_heads,
+    layer_sets,
     plan_layers,
 )
 from headscope.verify.languages.evidence import profile
@@ -55,18 +63,16 @@ from headscope.verify.languages.evidence import profile
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-COMMAND = "verify layers"
 
-
-@dataclass(frozen=True)
-class VerifyLayers(Settings):
+@dataclass(frozen=True, kw_only=True)
+class VerifyLayers(Comparing):
     """Measure how the loss of each language's text changes without the heads of one layer.
 
     Every layer is compared with as many random heads of all layers. With --heads, the share of a
     language's important heads that lie in each layer is reported too.
     """
 
-    # The heads themselves, not their place, count in the run's signature.
+    # The important heads themselves, which the result holds, not their place.
     heads: Annotated[
         str | None,
         Option(
@@ -76,60 +82,49 @@ class VerifyLayers(Settings):
     ] = field(default=None, metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
-    removal: LayerRemoval = field(default_factory=LayerRemoval)
+    controls: Annotated[
+        tuple[str, ...],
+        replace(
+            options.CONTROL,
+            help="How random heads are drawn: random (any heads, the default), outside (heads of "
+            "other layers), equal norm (whose outputs are as large); repeatable. A layer has no "
+            "other heads, so same layers is none.",
+        ),
+    ] = ("random",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if none := [name for name in self.controls if name in MATCHED]:
+            raise InputError(
+                f"the control {none[0]!r} has no other heads than those of a layer that is removed "
+                "whole; use random, outside or equal norm"
+            )
 
 
-def verify_layers(
-    config: VerifyLayers, out: Path | None = None, progress: Progress | None = None
-) -> TextWithoutLayers:
-    """Read every language's documents without each layer's heads; the command's result.
+def _read(config: VerifyLayers) -> Examples[ReadDocuments]:
+    # Layers are not chosen by any data, so it does not matter what heads were found on.
+    return language_examples(config.documents, config, None, False)
 
-    A run that was stopped goes on where it was. Layers are not chosen by any data, so that it does
-    not matter whether heads were found on the same documents.
-    """
-    began = time.monotonic()
-    removal = config.removal
-    files = read_languages(config.documents, config.model.model, "test", removal.seed)
-    files, reference = set_apart(
-        config.documents, config.model.model, removal.seed, files, removal.ablate
-    )
-    lm = config.model.load_for()
-    important = _important(config.heads, list(files), lm)
-    documents, left_out = read_rows(lm, files)
-    texts = ([document.text for document in file.documents] for file in files.values())
-    planned = plan_layers(lm.geometry, removal, Basis.on(lm, texts))
-    settings = {
-        "settings": config,
-        "important": {name: [str(head) for head in heads] for name, heads in important.items()},
-        "reference text": reference.digest,
+
+def _heads(lm: LanguageModel, config: VerifyLayers, examples: Examples[ReadDocuments]) -> Chosen:
+    important = _important(config.heads, list(examples.parts), lm)
+    signed = {"important": {name: list(map(str, heads)) for name, heads in important.items()}}
+    return Chosen({ALL_PARTS: layer_sets(lm.geometry)}, signed=signed, known=important)
+
+
+def _measure(bench: Bench[VerifyLayers, ReadDocuments]) -> Measured:
+    important: dict[str, HeadSet] = bench.chosen.known
+    about = {
+        "profile": {name: profile(heads) for name, heads in important.items()},
+        "data": about_documents(bench.parts),
     }
-    data = {name: file.digest for name, file in files.items()}
+    return Measured(measured(bench)[1], about)
 
-    def compute(run: Run) -> TextWithoutLayers:
-        _, found = measured(lm, run, documents, planned, removal, reference, progress)
-        data = about_documents(files, documents, left_out)
-        return TextWithoutLayers(
-            verdict=verdicts(
-                {
-                    f"{part}, {each.of}": verdict(found, "nll", each, part)
-                    for part in found.parts
-                    for each in found.selected
-                }
-            ),
-            cautions=(*few_documents(data), *few_sets(found, removal.draws)),
-            evidence=found,
-            details=LayerDetails(
-                draws=removal.draws,
-                ablate=removal.ablate,
-                reference_text=reference.facts,
-                seed=removal.seed,
-                profile={name: profile(heads) for name, heads in important.items()},
-                data=data,
-            ),
-        )
 
-    kind, seed = TextWithoutLayers, removal.seed
-    return run_with_model(lm, COMMAND, out, settings, data, compute, began, kind=kind, seed=seed)
+def _answer(found: Evidence, details: LayerDetails) -> str:
+    cases = product(found.parts, found.selected)
+    return verdicts({f"{part}, {each.of}": verdict(found, "nll", each, part)
+                     for part, each in cases})  # fmt: skip
 
 
 def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) -> dict[str, HeadSet]:
@@ -274,4 +269,19 @@ def _profile(profiles: Mapping[str, Profile]) -> list[Block]:
     return [shares, numbers]
 
 
-command = Study(VerifyLayers, verify_layers, result=TextWithoutLayers, show=_show)
+comparison = Comparison(
+    command="verify layers",
+    settings=VerifyLayers,
+    result=TextWithoutLayers,
+    details=LayerDetails,
+    read=_read,
+    ready=read_documents,
+    heads=_heads,
+    plan=lambda layers, config, basis: plan_layers(layers, config, basis, config.ablate),
+    measure=_measure,
+    answer=_answer,
+    cautions=lambda found, details: few_documents(details.data),
+    show=_show,
+    examples="documents",
+)
+command = comparison.study

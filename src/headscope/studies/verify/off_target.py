@@ -1,7 +1,8 @@
-"""Outputs in another language than asked for, without heads of that language, in a run folder."""
+"""Outputs in another language than asked for, without heads of that language."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -19,34 +20,34 @@ from headscope.data.prompts import (
     translation_prompts,
 )
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, Controlled
-from headscope.evidence.rows import Basis, Evidence
+from headscope.evidence.rows import Evidence
 from headscope.evidence.texts import TEXT_MEASURES
-from headscope.heads import about_rank
 from headscope.measure.baseline import Rules
-from headscope.progress import Progress
-from headscope.results.common import Checked
 from headscope.results.writing import OffTarget, OffTargetDetails
-from headscope.runs import encode
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option
 from headscope.shown.blocks import HeadSets, Section, Shown, table_of
 from headscope.shown.words import enumeration, percent
-from headscope.studies.baseline import check_translations
+from headscope.studies.baseline import Works, check_translations
+from headscope.studies.comparison import (
+    Bench,
+    Chosen,
+    Comparison,
+    Examples,
+    Measured,
+    Selecting,
+)
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.leakage import check_document_leakage, check_leakage
-from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
+from headscope.studies.models import POCKET
 from headscope.studies.pairs import PairsChoice, read_directions
-from headscope.studies.shows import leakage_caution, named_places
-from headscope.studies.study import Study
-from headscope.studies.verify.reference import (
-    reference_number,
-    translations_or_documents,
-)
+from headscope.studies.shows import named_places
+from headscope.studies.verify.reference import reference_number, translations_or_documents
 from headscope.studies.verify.writing import (
-    conditions_settings,
+    Asked,
+    few_prompts,
+    groups_of,
     in_words,
     keep_numbers,
-    writing_cautions,
     writing_heads,
     writing_shown,
     writing_verdict,
@@ -54,21 +55,18 @@ from headscope.studies.verify.writing import (
 )
 from headscope.verify.writing.measures import (
     OFF_TARGET_MEASURES,
-    group_evidence,
     identified,
     identified_rows,
-    language_conditions,
     languages_of,
     measured,
     own_heads,
+    own_sets,
 )
-from headscope.verify.writing.texts import Group, Prompt
+from headscope.verify.writing.texts import Prompt
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.runs import Run
 
-COMMAND = "verify off-target"
 #: Prompts of each language where no limit is given.
 PROMPTS = 100
 #: A sentence of the pocket world has about a dozen tokens, a document some eighty.
@@ -82,20 +80,22 @@ DATA = Option(
 )
 
 
-@dataclass(frozen=True)
-class VerifyOffTarget(Controlled):
+@dataclass(frozen=True, kw_only=True)
+class VerifyOffTarget(Selecting):
     """Count outputs in another language than asked for, without heads of that language.
 
     Removed are its specific heads, as many most important ones, and as many random ones. 100
     prompts of each direction or language are read unless --limit says otherwise, of the bundled
     model's own sentences 200 in all, at least 5 of each direction.
+
+    Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a language, condition
+    and prompt, with the identified language) and `statistics.safetensors`.
     """
 
     # A run of LAHIS, or heads that `resolve_heads` reads. They count in the signature, as the
     # reference texts do, not their place.
     heads: options.Heads = field(metadata=UNSIGNED)
     k: options.AmountOfEach = field(default=None, metadata=UNSIGNED)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     ask: Annotated[Ask, Option("Translate into the language, or continue documents in it.")] = (
         "translate"
     )
@@ -116,139 +116,53 @@ class VerifyOffTarget(Controlled):
             min=1,
         ),
     ] = None
-    draws: options.Draws = 10
-    controls: options.Controls = DEFAULT
     chat: options.Chat = None
     answer_only: options.AnswerOnly = field(default=None, metadata=GIVEN)
     # None: of a translation twice the source's and 32, of a document 64 (pocket: 32).
     max_new_tokens: options.MaxNewTokens = None
-    seed: options.Seed = 0
-    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
-    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-    ablate: options.Ablate = "zero"
     # None: of sentence pairs some are set aside, else pocket's own.
     reference_texts: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """What is asked for in one language: prompts, where they come from, whether they are chats."""
+class IntoLanguage:
+    """Sentences to be translated into one language, by direction."""
 
-    prompts: tuple[Prompt, ...]
-    path: str
-    digest: str
+    directions: Mapping[str, PairFile]
+
+    @property
+    def path(self) -> str:
+        """Where they were read from."""
+        return ", ".join(dict.fromkeys(pairs.path for pairs in self.directions.values()))
+
+    @property
+    def digest(self) -> str:
+        """Of all directions."""
+        return " ".join(pairs.digest for pairs in self.directions.values())
 
 
-def verify_off_target(
-    config: VerifyOffTarget, out: Path | None = None, progress: Progress | None = None
-) -> OffTarget:
-    """Let the model write in each language without its heads and without random ones.
+Requested = Asked[IntoLanguage | DocumentFile]
 
-    A run that was stopped goes on where it was. Beside the result the run holds `prompts.jsonl`,
-    `outputs.jsonl` (a row a language, condition and prompt, with the identified language) and
-    `statistics.safetensors`.
-    """
-    from headscope.lm.generation import newline_stop
-    from headscope.lm.prompting import uses_chat
 
-    if config.ask == "translate":
-        config = replace(config, documents=DocumentsChoice())
-    else:
-        config = replace(config, pairs=PairsChoice())
+def _read(config: VerifyOffTarget) -> Examples[Requested]:
     directions, files = _texts(config)
     if config.ask == "translate":
         leakage = check_leakage(config.heads, directions, config.allow_overlap)
+        parts = {code: Requested(file) for code, file in _by_target(directions).items()}
     else:
-        every = [document for file in files.values() for document in file.documents]
-        leakage = check_document_leakage(config.heads, every, config.allow_overlap)
-    lm = config.model.load_for()
-    plain = config.ask == "continue" or not config.pairs.data  # pocket's prompts are complete
-    chat = uses_chat(lm, False if plain else config.chat, config.template.text)
-    config = replace(config, chat=chat)
-    by_code = (
-        _translations(config, directions, lm, chat)
-        if config.ask == "translate"
-        else _beginnings(config, files, lm)
+        documents = [document for file in files.values() for document in file.documents]
+        leakage = check_document_leakage(config.heads, documents, config.allow_overlap)
+        parts = {code: Requested(file) for code, file in files.items()}
+    digests = {code: part.file.digest for code, part in parts.items()}
+    digests |= {f"{name} shots": file.shots_digest for name, file in directions.items()}
+    return Examples(
+        parts,
+        {},  # controls look at prompts, which need the model
+        digests,
+        leakage,
+        lambda lm, config: translations_or_documents(lm, directions, config),
     )
-    heads_of = writing_heads(config.heads, config.k, list(by_code), lm, config.rank)
-    chosen = (heads for sets in heads_of.values() for heads in (sets.chosen, sets.full))
-    ranking = about_rank(*chosen)
-    prompts = ([prompt.text for prompt in source.prompts] for source in by_code.values())
-    basis = Basis.on(lm, prompts)
-    groups = [
-        Group(
-            code,
-            source.prompts,
-            language_conditions(heads_of[code], config, config.ablate, basis),
-        )
-        for code, source in by_code.items()
-        if code in heads_of
-    ]
-    reference = translations_or_documents(lm, directions, config)
-    settings = {
-        "settings": config,
-        "conditions": conditions_settings(groups),
-        "rank": ranking["rank"],
-        "leakage": encode(leakage),
-        "reference text": reference.digest,
-    }
-
-    def make(run: Run) -> OffTarget:
-        checked = Checked()
-        if directions:
-            works = check_translations(lm, directions, config, run, config.baseline, progress)
-            checked = Checked(**works)
-        replacements = reference.replacements(lm, config)
-        # A plain prompt asks for one line, a chat's answer may have several and ends by itself;
-        # where the pocket model goes on from a document with a second line, it translates.
-        newline = not chat if config.ask == "translate" else not config.documents.data
-        stop = newline_stop(newline, config.answer_only)
-        texts = written(
-            lm, groups, run, stop, not chat, config.batch_tokens, replacements, progress
-        )
-        if config.answer_only:  # the run keeps the whole
-            texts = [[list(map(answer_of, made)) for made in several] for several in texts]
-        counts = measured(groups, texts, OFF_TARGET_MEASURES)
-        identifier, named = identified(texts)
-        run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
-        keep_numbers(run, counts.parts)
-        statistics = {name: TEXT_MEASURES[name].statistic for name in OFF_TARGET_MEASURES}
-        found = group_evidence(groups, counts.parts, statistics, config.seed, progress)
-        details = OffTargetDetails(
-            ask=config.ask,
-            template=config.template.text if config.ask == "translate" else None,
-            **ranking,
-            chat=chat,
-            draws=config.draws,
-            seed=config.seed,
-            heads={code: heads.row for code, heads in heads_of.items()},
-            heads_of=own_heads(groups, found),
-            without_heads=tuple(code for code in by_code if code not in heads_of),
-            data={
-                code: {"path": source.path, "digest": source.digest, "prompts": len(source.prompts)}
-                for code, source in by_code.items()
-            },
-            leakage=leakage,
-            baseline_check=checked.baseline_check if directions else None,
-            ablate=config.ablate,
-            reference_text=reference.facts,
-            identifier=identifier,
-            written=languages_of(groups, named),
-            not_measured=counts.missing,
-        )
-        return OffTarget(
-            baseline_works=checked.baseline_works,
-            verdict=writing_verdict(found, "off_target"),
-            cautions=tuple(_cautions(details, found)),
-            evidence=found,
-            details=details,
-        )
-
-    data = {code: source.digest for code, source in by_code.items()}
-    data |= {f"{name} shots": file.shots_digest for name, file in directions.items()}
-    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=OffTarget)
 
 
 def _texts(config: VerifyOffTarget) -> tuple[dict[str, PairFile], dict[str, DocumentFile]]:
@@ -271,74 +185,151 @@ def _texts(config: VerifyOffTarget) -> tuple[dict[str, PairFile], dict[str, Docu
     return directions, {}
 
 
-def _translations(
-    config: VerifyOffTarget, directions: dict[str, PairFile], lm: LanguageModel, chat: bool
-) -> dict[str, _Asked]:
-    """Translation prompts by target language, whatever they are translated from."""
-    from headscope.lm.prompting import chat_writer
-
-    writer, bos = chat_writer(lm, chat), lm.tokenizer.bos_token or ""
-    by_target: dict[str, list[tuple[str, PairFile]]] = {}
+def _by_target(directions: Mapping[str, PairFile]) -> dict[str, IntoLanguage]:
+    """Sentences by target language, whatever they are translated from."""
+    by_target: dict[str, dict[str, PairFile]] = {}
     for name, pairs in directions.items():
         target = pairs.target_language
         code = next((code for code in by_target if same_language(code, target)), target)
-        by_target.setdefault(code, []).append((name, pairs))
-    by_code = {}
-    for code, parts in by_target.items():
-        prompts = []
-        for name, pairs in parts:
-            written = translation_prompts(pairs, config.template, writer, bos)
-            for pair, wording in zip(pairs.pairs, written, strict=True):
-                limit = config.max_new_tokens or 2 * len(lm.encode(pair.source, special=False)) + 32
-                prompts.append(Prompt(f"{name} {pair.id}", wording.text, pair.target, limit))
-        path = ", ".join(dict.fromkeys(pairs.path for _, pairs in parts))
-        by_code[code] = _Asked(tuple(prompts), path, " ".join(file.digest for _, file in parts))
-    return by_code
+        by_target.setdefault(code, {})[name] = pairs
+    return {code: IntoLanguage(files) for code, files in by_target.items()}
+
+
+def _ready(
+    lm: LanguageModel, config: VerifyOffTarget, examples: Examples[Requested]
+) -> tuple[VerifyOffTarget, Examples[Requested]]:
+    from headscope.lm.prompting import uses_chat
+
+    # What is not asked for is left aside; pocket's prompts are complete.
+    if config.ask == "translate":
+        config = replace(config, documents=DocumentsChoice())
+    else:
+        config = replace(config, pairs=PairsChoice())
+    plain = config.ask == "continue" or not config.pairs.data
+    chat = uses_chat(lm, False if plain else config.chat, config.template.text)
+    config = replace(config, chat=chat)
+    parts = {
+        code: Requested(
+            part.file,
+            _beginnings(config, code, part.file, lm)
+            if isinstance(part.file, DocumentFile)
+            else _translations(config, part.file.directions, lm),
+        )
+        for code, part in examples.parts.items()
+    }
+    texts = {code: [prompt.text for prompt in part.prompts] for code, part in parts.items()}
+    return config, replace(examples, parts=parts, texts=texts)
+
+
+def _translations(
+    config: VerifyOffTarget, directions: Mapping[str, PairFile], lm: LanguageModel
+) -> tuple[Prompt, ...]:
+    from headscope.lm.prompting import chat_writer
+
+    writer, bos = chat_writer(lm, config.chat), lm.tokenizer.bos_token or ""
+    prompts = []
+    for name, pairs in directions.items():
+        wordings = translation_prompts(pairs, config.template, writer, bos)
+        for pair, wording in zip(pairs.pairs, wordings, strict=True):
+            limit = config.max_new_tokens or 2 * len(lm.encode(pair.source, special=False)) + 32
+            prompts.append(Prompt(f"{name} {pair.id}", wording.text, pair.target, limit))
+    return tuple(prompts)
 
 
 def _beginnings(
-    config: VerifyOffTarget, documents: dict[str, DocumentFile], lm: LanguageModel
-) -> dict[str, _Asked]:
+    config: VerifyOffTarget, code: str, file: DocumentFile, lm: LanguageModel
+) -> tuple[Prompt, ...]:
     """The first tokens of each document; documents that are not longer are left out."""
     pocket = not config.documents.data
     start = config.start_tokens or (POCKET_START if pocket else 64)
     limit = config.max_new_tokens or (POCKET_NEW if pocket else 64)
-    by_code = {}
-    for code, file in documents.items():
-        prompts = []
-        for document in file.documents:
-            ids = lm.encode(document.text, special=False)
-            if len(ids) <= start:
-                continue
-            begun = lm.decode(ids[:start])
-            # A character of several tokens may be cut in two.
-            text = begun.rstrip("\ufffd").rstrip()
-            if text:
-                rest = lm.decode(ids[start : start + limit])
-                prompts.append(Prompt(document.id, text, rest.strip(), limit))
-        if not prompts:
-            raise InputError(
-                f"{file.path}: no document in {code} has more than {start} tokens, so there is "
-                "nothing to go on from; give longer ones or a lower --start-tokens"
-            )
-        by_code[code] = _Asked(tuple(prompts), file.path, file.digest)
-    return by_code
+    prompts = []
+    for document in file.documents:
+        ids = lm.encode(document.text, special=False)
+        if len(ids) <= start:
+            continue
+        begun = lm.decode(ids[:start])
+        # A character of several tokens may be cut in two.
+        text = begun.rstrip("\ufffd").rstrip()
+        if text:
+            rest = lm.decode(ids[start : start + limit])
+            prompts.append(Prompt(document.id, text, rest.strip(), limit))
+    if not prompts:
+        raise InputError(
+            f"{file.path}: no document in {code} has more than {start} tokens, so there is "
+            "nothing to go on from; give longer ones or a lower --start-tokens"
+        )
+    return tuple(prompts)
 
 
-def _cautions(details: OffTargetDetails, found: Evidence) -> list[str]:
-    cautions = leakage_caution(details.leakage, "texts")
+def _heads(lm: LanguageModel, config: VerifyOffTarget, examples: Examples[Requested]) -> Chosen:
+    heads = writing_heads(config.heads, config.k, list(examples.parts), lm, config.rank)
+    sets = {code: own_sets(heads[code]) for code in examples.parts if code in heads}
+    return Chosen(sets, known=heads)
+
+
+def _works(bench: Bench[VerifyOffTarget, Requested]) -> Works | None:
+    files = [part.file for part in bench.parts.values()]
+    directions = {
+        name: pairs
+        for file in files
+        if isinstance(file, IntoLanguage)
+        for name, pairs in file.directions.items()
+    }
+    if not directions:
+        return None
+    config = bench.config
+    return check_translations(
+        bench.lm, directions, config, bench.run, config.baseline, bench.progress
+    )
+
+
+def _measure(bench: Bench[VerifyOffTarget, Requested]) -> Measured:
+    from headscope.lm.generation import newline_stop
+
+    config, heads, asked = bench.config, bench.chosen.known, bench.parts
+    groups = groups_of(bench)
+    # A plain prompt asks for one line, a chat's answer may have several and ends by itself;
+    # where the pocket model goes on from a document with a second line, it translates.
+    newline = not config.chat if config.ask == "translate" else not config.documents.data
+    stop = newline_stop(newline, config.answer_only)
+    texts = written(bench, groups, stop, not config.chat)
+    if config.answer_only:  # the run keeps the whole
+        texts = [[list(map(answer_of, made)) for made in several] for several in texts]
+    counts = measured(groups, texts, OFF_TARGET_MEASURES)
+    identifier, named = identified(texts)
+    bench.run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
+    keep_numbers(bench.run, counts.parts)
+    statistics = {name: TEXT_MEASURES[name].statistic for name in OFF_TARGET_MEASURES}
+    found = bench.table(counts.parts, statistics)
+    about = {
+        "ask": config.ask,
+        "template": config.template.text if config.ask == "translate" else None,
+        "chat": config.chat,
+        "heads": {code: of_language.row for code, of_language in heads.items()},
+        "heads_of": own_heads(bench.conditions, found),
+        "without_heads": tuple(code for code in asked if code not in heads),
+        "data": {code: part.facts for code, part in asked.items()},
+        "identifier": identifier,
+        "written": languages_of(groups, named),
+        "not_measured": counts.missing,
+    }
+    return Measured(found, about)
+
+
+def _cautions(found: Evidence, details: OffTargetDetails) -> Iterator[str]:
     base = found.level("off_target")
     if base is not None and base.value >= 0.5:
-        cautions.append(
+        yield (
             f"The original model writes {percent(base.value)} of outputs in another language, "
             "so removal can show little."
         )
     if details.too_few:
         few = [f"{code} {own.available} of {own.k}" for code, own in details.too_few.items()]
-        cautions.append(f"Fewer specific heads exist than were asked for: {enumeration(few)}.")
+        yield f"Fewer specific heads exist than were asked for: {enumeration(few)}."
     if details.without_heads:
-        cautions.append(f"Without known heads and left out: {enumeration(details.without_heads)}.")
-    return [*cautions, *writing_cautions(found, details)]
+        yield f"Without known heads and left out: {enumeration(details.without_heads)}."
+    yield from few_prompts(found, details)
 
 
 def _show(result: OffTarget, run: Path) -> Shown:
@@ -392,4 +383,18 @@ def _languages(result: OffTarget) -> list[Section]:
     return [Section("In which language instead", [table])] if rows else []
 
 
-command = Study(VerifyOffTarget, verify_off_target, result=OffTarget, show=_show)
+comparison = Comparison(
+    command="verify off-target",
+    settings=VerifyOffTarget,
+    result=OffTarget,
+    details=OffTargetDetails,
+    read=_read,
+    ready=_ready,
+    heads=_heads,
+    works=_works,
+    measure=_measure,
+    answer=lambda found, details: writing_verdict(found, "off_target"),
+    cautions=_cautions,
+    show=_show,
+)
+command = comparison.study

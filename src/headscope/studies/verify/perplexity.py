@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
@@ -13,25 +12,21 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from safetensors.numpy import load_file
 
-from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
-    few_sets,
     forest,
     moved,
     parts_table,
     verdict,
     verdicts,
 )
-from headscope.evidence.rows import SELECTED, Basis, Condition, Evidence
-from headscope.executors import Execution
-from headscope.heads import Amount, Rank, about_rank, count_of
+from headscope.evidence.rows import SELECTED, Condition, Evidence
+from headscope.heads import Amount, Rank, count_of
 from headscope.measure.intervals import bootstrap_difference
 from headscope.measure.statistics import counted_mean
-from headscope.progress import Progress
 from headscope.results.language_texts import LanguageSet, OwnText, TextDetails, TextWithoutHeads
-from headscope.runs import Run, encode
-from headscope.settings import UNSIGNED, Option, Settings
+from headscope.runs import encode
+from headscope.settings import UNSIGNED, Option
 from headscope.shown.blocks import (
     Block,
     Cell,
@@ -43,19 +38,28 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import count, enumeration, sentence_of, signed
-from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.models import ModelChoice, run_with_model
-from headscope.studies.shows import leakage_caution, named_places
-from headscope.studies.study import Study
+from headscope.studies.comparison import (
+    ALL_PARTS,
+    Bench,
+    Chosen,
+    Comparison,
+    Examples,
+    InWorkers,
+    Measured,
+    Selecting,
+)
+from headscope.studies.documents import DocumentsChoice
+from headscope.studies.models import ModelChoice
+from headscope.studies.shows import named_places
 from headscope.studies.verify.language_texts import (
+    ReadDocuments,
     about_documents,
-    documents_leakage,
     few_documents,
+    language_examples,
     level_rows,
     measured,
     named_heads,
-    read_rows,
-    set_apart,
+    read_documents,
     text_facts,
     text_uncertainty,
 )
@@ -63,23 +67,21 @@ from headscope.verify.languages.conditions import (
     FULL,
     NAMED,
     LanguageHeads,
-    LanguageRemoval,
     language_heads,
     language_of,
-    plan,
+    sets_by_language,
 )
 from headscope.verify.languages.evidence import matrix, own_texts, own_view
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-COMMAND = "verify perplexity"
 #: Languages whose heads are a row of the matrix, and above which controls.
 MATRIX = "Heads removed (rows), text of (columns)"
 
 
-@dataclass(frozen=True)
-class VerifyPerplexity(Settings):
+@dataclass(frozen=True, kw_only=True)
+class VerifyPerplexity(Selecting, InWorkers):
     """Measure how the loss of each language's text changes when a language's heads are removed.
 
     Removed are its specific heads, as many most important ones, and as many random ones; the text
@@ -106,71 +108,32 @@ class VerifyPerplexity(Settings):
     ] = field(default=(), metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
-    removal: LanguageRemoval = field(default_factory=LanguageRemoval)
-    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
-    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
 
-def verify_perplexity(
-    config: VerifyPerplexity, out: Path | None = None, progress: Progress | None = None
-) -> TextWithoutHeads:
-    """Read every language's documents without each language's heads; the command's result.
+def _read(config: VerifyPerplexity) -> Examples[ReadDocuments]:
+    specs = [spec for _, spec in named_heads(config.heads)]
+    return language_examples(config.documents, config, specs, config.allow_overlap)
 
-    A run that was stopped goes on where it was: each language's documents under each removal are
-    kept as soon as they are read. Raises `InputError` if the heads were found on documents of the
-    test data, unless `allow_overlap`.
-    """
-    began = time.monotonic()
-    removal = config.removal
-    specs = named_heads(config.heads)
-    files = read_languages(config.documents, config.model.model, "test", removal.seed)
-    leakage = documents_leakage([spec for _, spec in specs], files, config.allow_overlap)
-    files, reference = set_apart(
-        config.documents, config.model.model, removal.seed, files, removal.ablate
-    )
-    lm = config.model.load_for(config.execution)
-    sized = _sized(specs, config.k, list(files), lm, config.rank)
-    ranking = about_rank(*(heads for sets in sized for heads in (sets.chosen, sets.full)))
-    documents, left_out = read_rows(lm, files)
-    texts = ([document.text for document in file.documents] for file in files.values())
-    planned = plan(sized, removal, Basis.on(lm, texts))
+
+def _heads(
+    lm: LanguageModel, config: VerifyPerplexity, examples: Examples[ReadDocuments]
+) -> Chosen:
+    sized = _sized(named_heads(config.heads), config.k, list(examples.parts), lm, config.rank)
     sets = tuple(heads.row for heads in sized)
-    settings = {
-        "settings": config,
-        "sets": [encode(each) for each in sets],
-        "rank": ranking["rank"],
-        "reference text": reference.digest,
-        "leakage": encode(leakage),
+    return Chosen({ALL_PARTS: sets_by_language(sized)}, signed={"sets": encode(sets)}, known=sets)
+
+
+def _measure(bench: Bench[VerifyPerplexity, ReadDocuments]) -> Measured:
+    texts, found = measured(bench)
+    sets: tuple[LanguageSet, ...] = bench.chosen.known
+    about = {
+        "k": tuple(sorted({heads.k for heads in sets})),
+        "sets": sets,
+        "empty": tuple(sorted({heads.language for heads in sets if not heads.chosen})),
+        "own": own_texts(found, bench.conditions[ALL_PARTS], texts, bench.config.seed),
+        "data": about_documents(bench.parts),
     }
-    data = {name: file.digest for name, file in files.items()}
-
-    def compute(run: Run) -> TextWithoutHeads:
-        texts, found = measured(lm, run, documents, planned, removal, reference, progress)
-        details = TextDetails(
-            **ranking,
-            k=tuple(sorted({heads.wanted for heads in sized})),
-            draws=removal.draws,
-            ablate=removal.ablate,
-            reference_text=reference.facts,
-            seed=removal.seed,
-            leakage=leakage,
-            sets=sets,
-            empty=tuple(sorted({each.language for each in sets if not each.chosen})),
-            own=own_texts(found, planned, texts, removal.seed),
-            data=about_documents(files, documents, left_out),
-        )
-        return TextWithoutHeads(
-            verdict=verdicts(_verdicts(found)),
-            cautions=tuple(_cautions(details, found)),
-            evidence=found,
-            details=details,
-        )
-
-    kind, seed = TextWithoutHeads, removal.seed
-    return run_with_model(
-        lm, COMMAND, out, settings, data, compute, began, kind=kind, config=config, seed=seed
-    )
+    return Measured(found, about)
 
 
 def paired_loss(
@@ -237,16 +200,13 @@ def _verdicts(found: Evidence) -> dict[str, str]:
     return {part: verdict(found, "nll", each, part) for part, each in _main(found)}
 
 
-def _cautions(details: TextDetails, found: Evidence) -> list[str]:
-    cautions = [*leakage_caution(details.leakage, "documents"), *few_documents(details.data)]
+def _cautions(found: Evidence, details: TextDetails) -> Iterator[str]:
+    yield from few_documents(details.data)
     if details.empty:
-        cautions.append(
-            f"{enumeration(details.empty)}: no specific heads were found, so none are removed."
-        )
+        yield f"{enumeration(details.empty)}: no specific heads were found, so none are removed."
     fewer = [f"{s.language} {s.available} of {s.k}" for s in details.sets if 0 < s.available < s.k]
     if fewer:
-        cautions.append(f"Fewer specific heads than asked for: {enumeration(fewer)}.")
-    return [*cautions, *few_sets(found, details.draws)]
+        yield f"Fewer specific heads than asked for: {enumeration(fewer)}."
 
 
 def _show(result: TextWithoutHeads, run: Path) -> Shown:
@@ -390,4 +350,18 @@ def _sets(sets: Sequence[LanguageSet], several: bool, ranked: bool) -> HeadSets:
     return HeadSets("Heads removed, best first", named, note if ranked else "")
 
 
-command = Study(VerifyPerplexity, verify_perplexity, result=TextWithoutHeads, show=_show)
+comparison = Comparison(
+    command="verify perplexity",
+    settings=VerifyPerplexity,
+    result=TextWithoutHeads,
+    details=TextDetails,
+    read=_read,
+    ready=read_documents,
+    heads=_heads,
+    measure=_measure,
+    answer=lambda found, details: verdicts(_verdicts(found)),
+    cautions=_cautions,
+    show=_show,
+    examples="documents",
+)
+command = comparison.study

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -265,8 +265,17 @@ def head_sets(
     return [found[size] for size in sorted(found)]
 
 
+class WithThreshold(Protocol):
+    """Settings that say which heads align tokens, and what controls there are."""
+
+    @property
+    def controls(self) -> tuple[str, ...]: ...
+    @property
+    def threshold(self) -> float: ...
+
+
 def alignment_heads(
-    spec: str, config: Removal, lm: LanguageModel
+    spec: str, config: WithThreshold, lm: LanguageModel
 ) -> tuple[HeadSet | None, str | None]:
     """The token alignment heads, to be left out of random draws; or why they are not known."""
     if "outside" not in config.controls:

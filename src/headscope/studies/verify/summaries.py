@@ -1,7 +1,8 @@
-"""Summaries without general heads, in a run folder."""
+"""Summaries without general heads."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -11,57 +12,48 @@ from headscope.data.documents import Document, Summarised, SummaryFile, digest_o
 from headscope.data.languages import language_name, same_language
 from headscope.data.prompts import Template, TemplateField
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, Controlled
-from headscope.evidence.rows import Basis, Condition, Evidence
+from headscope.evidence.controls import SelectedHeads
+from headscope.evidence.rows import Evidence
 from headscope.evidence.texts import TEXT_MEASURES
-from headscope.heads import (
-    Amount,
-    HeadSet,
-    Rank,
-    about_rank,
-    check_geometry,
-    count_of,
-    resolve_heads,
-)
+from headscope.heads import Amount, HeadSet, Rank, check_geometry, count_of, resolve_heads
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
-from headscope.progress import Progress
 from headscope.results.writing import Summaries, SummariesDetails
-from headscope.runs import encode
 from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import HeadSets, Shown
 from headscope.shown.words import count
+from headscope.studies.comparison import (
+    ALL_PARTS,
+    Bench,
+    Chosen,
+    Comparison,
+    Examples,
+    Measured,
+    Selecting,
+)
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
 from headscope.studies.leakage import check_document_leakage
-from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
-from headscope.studies.shows import leakage_caution, named_places
-from headscope.studies.study import Study
+from headscope.studies.models import POCKET
+from headscope.studies.shows import named_places
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
 from headscope.studies.verify.writing import (
     SHARE,
-    conditions_settings,
+    Asked,
+    few_prompts,
     fitted,
+    groups_of,
     keep_numbers,
-    writing_cautions,
     writing_shown,
     writing_verdict,
     written,
 )
 from headscope.verify.translation.conditions import check_gate
-from headscope.verify.writing.measures import (
-    OFF_TARGET_MEASURES,
-    SUMMARY_MEASURES,
-    changed,
-    group_evidence,
-    measured,
-)
-from headscope.verify.writing.texts import Group, Prompt, output_rows
+from headscope.verify.writing.measures import OFF_TARGET_MEASURES, SUMMARY_MEASURES, measured
+from headscope.verify.writing.texts import Prompt, output_rows
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.runs import Run
 
-COMMAND = "verify summaries"
 #: Ours. `{source}` is the text; the languages are both that of the text.
 TEMPLATE = Template(
     "Summarise this text in {target_language} in one or two sentences\nText: {source}\nSummary:"
@@ -70,15 +62,19 @@ TEMPLATE = Template(
 REPEAT = Template("Repeat this sentence\nSentence: {source}\nAnswer:")
 #: Texts of each language where no limit is given: of files, and of the pocket model's own.
 TEXTS, POCKET_TEXTS = 100, 40
+MEASURES = (*SUMMARY_MEASURES, *OFF_TARGET_MEASURES)
 
 
-@dataclass(frozen=True)
-class VerifySummaries(Controlled):
+@dataclass(frozen=True, kw_only=True)
+class VerifySummaries(Selecting):
     """Summarise without the heads that all languages share, and without random ones.
 
     ROUGE-L over words of the language, chrF++, and BERTScore where its command is installed
     (HEADSCOPE_BERTSCORE). 100 texts of each language are read unless --limit says otherwise.
     Without --data the bundled model repeats 40 sentences of each of its languages instead.
+
+    Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a language, condition
+    and text) and `statistics.safetensors`.
     """
 
     # What `general_heads` reads; the heads count in the signature, not their place.
@@ -92,7 +88,6 @@ class VerifySummaries(Controlled):
             typed=str,
         ),
     ] = field(default=None, metadata=UNSIGNED)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     texts: Annotated[
         DocumentsChoice,
         Nested(
@@ -123,104 +118,20 @@ class VerifySummaries(Controlled):
     gate: Annotated[
         float, Option("Number by which the heads' outputs are multiplied; 0 removes.")
     ] = 0.0
-    draws: options.Draws = 10
-    controls: options.Controls = DEFAULT
     chat: options.Chat = None
     # None: twice the tokens of the reference and 32.
     max_new_tokens: options.MaxNewTokens = None
-    seed: options.Seed = 0
-    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
-    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
-    # The mean over texts with summaries that are set aside.
-    ablate: options.Ablate = "zero"
+
+    def __post_init__(self) -> None:
+        check_gate(self.gate)
+        super().__post_init__()
 
 
-def verify_summaries(
-    config: VerifySummaries, out: Path | None = None, progress: Progress | None = None
-) -> Summaries:
-    """Let the model summarise without general heads and without random ones, and compare.
+@dataclass(frozen=True)
+class AskedSummaries(Asked[SummaryFile]):
+    """The texts of a language; so many of them were `cut` to fit the context."""
 
-    A run that was stopped goes on where it was. Beside the result the run holds `prompts.jsonl`,
-    `outputs.jsonl` (a row a language, condition and text) and `statistics.safetensors`.
-    """
-    from headscope.lm.prompting import uses_chat
-
-    check_gate(config.gate)
-    files = _read(config)
-    tested = [
-        Document(item.id, item.text, code, item.line)
-        for code, file in files.items()
-        for item in file.items
-    ]
-    leakage = check_document_leakage(config.heads, tested, config.allow_overlap)
-    files, apart = _set_apart(config, files)
-    lm = config.model.load_for()
-    heads = general_heads(config.heads, config.k, lm, config.rank)
-    texts = ([item.text for item in file.items] for file in files.values())
-    basis = Basis.on(lm, texts)
-    conditions = (
-        Condition(),
-        *changed("", len(heads), heads, config.gate, config, config.ablate, basis),
-    )
-    chat = uses_chat(lm, False if not config.texts.data else config.chat)
-    config = replace(config, chat=chat)
-    groups, cut = _groups(config, files, lm, chat, conditions)
-    reference = _reference(config, apart, lm, chat) if apart else Reference()
-    ranking = about_rank(heads)
-    settings = {
-        "settings": config,
-        "conditions": conditions_settings(groups),
-        "rank": ranking["rank"],
-        "leakage": encode(leakage),
-        **reference.given,
-    }
-
-    def make(run: Run) -> Summaries:
-        replacements = reference.replacements(lm, config)
-        # A chat model ends its turn itself; a plain one goes on with the next text.
-        texts = written(
-            lm, groups, run, not chat, not chat, config.batch_tokens, replacements, progress
-        )
-        run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
-        if progress:
-            progress("measuring", 0, 1)
-        sources = {code: [item.text for item in file.items] for code, file in files.items()}
-        names = (*SUMMARY_MEASURES, *OFF_TARGET_MEASURES)
-        counts = measured(groups, texts, names, sources)
-        if progress:
-            progress("measuring", 1, 1)
-        keep_numbers(run, counts.parts)
-        statistics = {name: TEXT_MEASURES[name].statistic for name in names}
-        found = group_evidence(groups, counts.parts, statistics, config.seed, progress)
-        details = SummariesDetails(
-            task="summarise" if config.texts.data else "repeat",
-            template=_template(config).text,
-            chat=chat,
-            **ranking,
-            gate=config.gate,
-            ablate=config.ablate,
-            reference_text=reference.facts,
-            draws=config.draws,
-            seed=config.seed,
-            heads=tuple(map(str, heads)),
-            data={
-                code: {"path": file.path, "digest": file.digest, "prompts": len(file.items)}
-                for code, file in files.items()
-            },
-            cut=cut,
-            leakage=leakage,
-            not_measured=counts.missing,
-        )
-        return Summaries(
-            verdict=writing_verdict(found, "rouge_l"),
-            cautions=tuple(_cautions(details, found)),
-            evidence=found,
-            details=details,
-        )
-
-    data = {code: file.digest for code, file in files.items()}
-    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=Summaries)
+    cut: int = 0
 
 
 def general_heads(
@@ -253,7 +164,25 @@ def _template(config: VerifySummaries) -> Template:
     return config.template or (TEMPLATE if config.texts.data else REPEAT)
 
 
-def _read(config: VerifySummaries) -> dict[str, SummaryFile]:
+def _read(config: VerifySummaries) -> Examples[AskedSummaries]:
+    files = _files(config)
+    texts = [
+        Document(item.id, item.text, code, item.line)
+        for code, file in files.items()
+        for item in file.items
+    ]
+    leakage = check_document_leakage(config.heads, texts, config.allow_overlap)
+    files, apart = _set_apart(config, files)
+    return Examples(
+        {code: AskedSummaries(file) for code, file in files.items()},
+        {code: [item.text for item in file.items] for code, file in files.items()},
+        {code: file.digest for code, file in files.items()},
+        leakage,
+        lambda lm, config: _reference(config, apart, lm) if apart else Reference(),
+    )
+
+
+def _files(config: VerifySummaries) -> dict[str, SummaryFile]:
     """The texts of each language by its code."""
     choice = config.texts
     if not choice.data:
@@ -311,63 +240,92 @@ def _of_pocket(
     return files
 
 
+def _ready(
+    lm: LanguageModel, config: VerifySummaries, examples: Examples[AskedSummaries]
+) -> tuple[VerifySummaries, Examples[AskedSummaries]]:
+    from headscope.lm.prompting import uses_chat
+
+    config = replace(config, chat=uses_chat(lm, config.chat if config.texts.data else False))
+    parts = {code: _prompted(config, part.file, lm) for code, part in examples.parts.items()}
+    return config, replace(examples, parts=parts)
+
+
+def _prompted(config: VerifySummaries, file: SummaryFile, lm: LanguageModel) -> AskedSummaries:
+    """The prompts of a language, with texts cut to fit the context."""
+    from headscope.lm.prompting import wrap_prompts
+
+    template, name = _template(config), language_name(file.language)
+    prompts, cut = [], 0
+
+    def render(text: str) -> str:
+        return wrap_prompts(lm, [template.render(text, name, name).text], config.chat)[0]
+
+    for item in file.items:
+        limit = config.max_new_tokens or 2 * len(lm.encode(item.summary, special=False)) + 32
+        prompt, shorter = fitted(lm, item.text, limit, render, f"{file.path}, line {item.line}")
+        cut += shorter
+        prompts.append(Prompt(item.id, prompt, item.summary, limit))
+    return AskedSummaries(file, tuple(prompts), cut)
+
+
 def _reference(
-    config: VerifySummaries, apart: dict[str, SummaryFile], lm: LanguageModel, chat: bool
+    config: VerifySummaries, apart: Mapping[str, SummaryFile], lm: LanguageModel
 ) -> Reference:
     """Prompts and summaries of the texts set aside, cut as those that are tested."""
     from headscope.lm.prompting import chat_writer
 
-    writer = chat_writer(lm, chat)
+    writer = chat_writer(lm, config.chat)
     joint = " " if writer is None else writer.joint
-    groups, _ = _groups(config, apart, lm, chat, ())
-    prompts = [prompt for group in groups for prompt in group.prompts]
+    prompts = [prompt for file in apart.values() for prompt in _prompted(config, file, lm).prompts]
     source = "set aside from the data" if config.texts.data else "of the pocket model's train split"
     return Reference(
         f"prompts and summaries {source}",
         tuple(f"{prompt.text}{joint}{prompt.reference}" for prompt in prompts),
         tuple(len(prompt.text) + len(joint) for prompt in prompts),
-        not chat,
+        not config.chat,
     )
 
 
-def _groups(
-    config: VerifySummaries,
-    files: dict[str, SummaryFile],
-    lm: LanguageModel,
-    chat: bool,
-    conditions: tuple[Condition, ...],
-) -> tuple[list[Group], dict[str, int]]:
-    """The prompts of each language, and how many texts were cut to fit the context."""
-    from headscope.lm.prompting import wrap_prompts
-
-    template = _template(config)
-    groups, cut = [], {}
-    for code, file in files.items():
-        name, prompts, cut[code] = language_name(code), [], 0
-
-        def render(text: str, name: str = name) -> str:
-            return wrap_prompts(lm, [template.render(text, name, name).text], chat)[0]
-
-        for item in file.items:
-            limit = config.max_new_tokens or 2 * len(lm.encode(item.summary, special=False)) + 32
-            place = f"{file.path}, line {item.line}"
-            prompt, shorter = fitted(lm, item.text, limit, render, place)
-            cut[code] += shorter
-            prompts.append(Prompt(item.id, prompt, item.summary, limit))
-        groups.append(Group(code, tuple(prompts), conditions))
-    return groups, cut
+def _heads(
+    lm: LanguageModel, config: VerifySummaries, examples: Examples[AskedSummaries]
+) -> Chosen:
+    heads = general_heads(config.heads, config.k, lm, config.rank)
+    return Chosen({ALL_PARTS: [SelectedHeads(heads, gates=(config.gate,))]})
 
 
-def _cautions(details: SummariesDetails, found: Evidence) -> list[str]:
-    cautions = leakage_caution(details.leakage, "texts")
+def _measure(bench: Bench[VerifySummaries, AskedSummaries]) -> Measured:
+    config = bench.config
+    groups = groups_of(bench)
+    # A chat model ends its turn itself; a plain one goes on with the next text.
+    plain = not config.chat
+    texts = written(bench, groups, plain, plain)
+    bench.run.write_jsonl("outputs.jsonl", output_rows(groups, texts))
+    counts = measured(groups, texts, MEASURES, bench.examples.texts)
+    (heads,) = bench.chosen.every()
+    keep_numbers(bench.run, counts.parts)
+    about = {
+        "task": "summarise" if config.texts.data else "repeat",
+        "template": _template(config).text,
+        "chat": config.chat,
+        "gate": config.gate,
+        "heads": tuple(map(str, heads)),
+        "data": {code: part.facts for code, part in bench.parts.items()},
+        "cut": {code: part.cut for code, part in bench.parts.items()},
+        "not_measured": counts.missing,
+    }
+    statistics = {name: TEXT_MEASURES[name].statistic for name in MEASURES}
+    return Measured(bench.table(counts.parts, statistics), about)
+
+
+def _cautions(found: Evidence, details: SummariesDetails) -> Iterator[str]:
     if details.task == "repeat":
-        cautions.append(
+        yield (
             "No summaries were given: the model repeated sentences. This shows whether it can "
             "still write what it reads, not whether it can summarise."
         )
     if cut := sum(details.cut.values()):
-        cautions.append(f"{count(cut, 'text')} cut to fit the context.")
-    return [*cautions, *writing_cautions(found, details)]
+        yield f"{count(cut, 'text')} cut to fit the context."
+    yield from few_prompts(found, details)
 
 
 def _show(result: Summaries, run: Path) -> Shown:
@@ -392,4 +350,17 @@ def _show(result: Summaries, run: Path) -> Shown:
     )
 
 
-command = Study(VerifySummaries, verify_summaries, result=Summaries, show=_show)
+comparison = Comparison(
+    command="verify summaries",
+    settings=VerifySummaries,
+    result=Summaries,
+    details=SummariesDetails,
+    read=_read,
+    ready=_ready,
+    heads=_heads,
+    measure=_measure,
+    answer=lambda found, details: writing_verdict(found, "rouge_l"),
+    cautions=_cautions,
+    show=_show,
+)
+command = comparison.study

@@ -1,35 +1,42 @@
-"""What the removal of heads does to tasks, in a run folder."""
+"""What the removal of heads does to tasks."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
-from headscope.evidence.rows import Basis, Condition
+from headscope.evidence.controls import SelectedHeads
+from headscope.evidence.rows import Condition
 from headscope.evidence.runner import ZERO, pass_of
-from headscope.heads import about_rank
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
 from headscope.progress import Progress
 from headscope.results.common import Leakage
 from headscope.results.tasks import Task, TasksDetails, TasksResult
-from headscope.runs import Run, Signature
-from headscope.settings import UNSIGNED, Nested, Option, Settings
+from headscope.runs import Signature
+from headscope.settings import UNSIGNED, Nested, Option
 from headscope.studies.baseline import Works, about_baseline
+from headscope.studies.comparison import (
+    ALL_PARTS,
+    Bench,
+    Chosen,
+    Comparison,
+    Examples,
+    Measured,
+    Selecting,
+)
 from headscope.studies.leakage import check_leakage
-from headscope.studies.models import ModelChoice, run_with_model
-from headscope.studies.study import Study
-from headscope.studies.verify.reference import Reference, documents, reference_number
+from headscope.studies.models import ModelChoice
+from headscope.studies.verify.reference import Reference, documents
 from headscope.studies.verify.removal import alignment_heads, head_sets
-from headscope.studies.verify.tasks_show import concluded, show
+from headscope.studies.verify.tasks_show import answer, cautions, show
 from headscope.verify.other_tasks.evaluate import Outcome, main_metric, run_task, tasks_evidence
 from headscope.verify.other_tasks.library import GROUPS, HarnessExample, LoadedTask, load_tasks
-from headscope.verify.translation import Removal, conditions
+from headscope.verify.translation.conditions import check_gates
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -37,8 +44,8 @@ if TYPE_CHECKING:
 COMMAND = "verify tasks"
 
 
-@dataclass(frozen=True)
-class VerifyTasks(Settings):
+@dataclass(frozen=True, kw_only=True)
+class VerifyTasks(Selecting):
     """Run multiple-choice and generation tasks without selected heads and without random ones.
 
     Tasks are those of lm-evaluation-harness, or files in its format; `headscope pocket tasks`
@@ -57,24 +64,17 @@ class VerifyTasks(Settings):
     ] = field(metadata=UNSIGNED)
     heads: Annotated[str, replace(options.HEADS, default=None)] = field(metadata=UNSIGNED)
     k: options.Amounts = field(default=(), metadata=UNSIGNED)
+    gates: options.Gates = (0.0,)
+    threshold: options.Threshold = 0.1
     model: ModelChoice = field(default_factory=ModelChoice)
     shots: Annotated[
         int | None, Option("Worked examples before each prompt; none: as the task says.", min=0)
     ] = None
     limit: options.Limit = None
-    removal: Annotated[
-        Removal,
-        Nested(
-            without=("template", "measure", "chat", "answer_only", "max_new_tokens"),
-            changed={"ablate": replace(options.ABLATE, single=True)},
-        ),
-    ] = field(default_factory=Removal)
     allow_code: Annotated[
         bool,
         Option("Run the Python code that task files name (!function).", flag="--allow-task-code"),
     ] = False
-    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
     baseline: Annotated[Rules, Nested(without=("examples", "off_target", "unfinished"))] = field(
         default_factory=Rules
     )
@@ -91,86 +91,52 @@ class VerifyTasks(Settings):
             raise InputError(
                 "no heads are given; add --heads with a run folder or a list: 5.3,7.11"
             )
+        check_gates(self.gates)
         super().__post_init__()
 
 
-def verify_tasks(
-    config: VerifyTasks, out: Path | None = None, progress: Progress | None = None
-) -> TasksResult:
-    """Run every task under every condition and return the command's result.
-
-    A run that was stopped goes on where it was: each task under each condition is kept as soon as
-    it is done.
-    """
-    began = time.monotonic()
-    removal = config.removal
-    loaded = load_tasks(config.task, config.shots, config.limit, removal.seed, config.allow_code)
-    leakage = _leakage(config, loaded)
-    reference = Reference()
-    if reference_number(*removal.ablate):
+def _read(config: VerifyTasks) -> Examples[LoadedTask]:
+    loaded = load_tasks(config.task, config.shots, config.limit, config.seed, config.allow_code)
+    leakage, reference = _leakage(config, loaded), Reference()
+    if config.ablate != "zero":
         reference = documents(
-            config.reference, config.model.model, config.heads, config.allow_overlap, removal.seed
+            config.reference, config.model.model, config.heads, config.allow_overlap, config.seed
         )
-    lm = config.model.load_for()
-    sets = head_sets(config.heads, config.k, lm, config.rank)
-    avoid, outside_note = alignment_heads(config.heads, removal, lm)
-    texts = ([example.prompt for example in task.examples] for task in loaded)
-    planned = conditions(sets, removal, Basis.on(lm, texts, avoid=avoid))
-    data = {f"task {task.name}": task.digest for task in loaded}
-    settings = {
-        "settings": config,
-        "tasks": {task.name: [*task.groups] for task in loaded},
-        "sets": [[str(head) for head in heads] for heads in sets],
-        "rank": about_rank(*sets)["rank"],
-        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
-        "harness": harness_version(),
-        **reference.given,
-    }
-
-    def compute(run: Run) -> TasksResult:
-        untouched = _measure(lm, config, loaded, planned[:1], run, reference, progress)
-        works = _check(loaded, untouched, config.baseline)
-        outcomes = _measure(lm, config, loaded, planned, run, reference, progress)
-        run.write_jsonl("examples.jsonl", _examples(loaded))
-        run.write_jsonl("samples.jsonl", _samples(loaded, planned, outcomes))
-        tasks = {task.name: _about(task, outcomes[task.name]) for task in loaded}
-        groups = _groups(tasks)
-        details = TasksDetails(
-            **about_rank(*sets),
-            k=tuple(map(len, sets)),
-            gates=removal.gates,
-            draws=removal.draws,
-            outside_note=outside_note,
-            ablate=removal.ablate[0],
-            reference_text=reference.facts,
-            seed=removal.seed,
-            heads=tuple(map(str, sets[-1])),
-            leakage=leakage,
-            harness=harness_version(),
-            baseline_check=works["baseline_check"],
-            tasks=tasks,
-            groups=groups,
-        )
-        return concluded(
-            TasksResult(
-                baseline_works=works["baseline_works"],
-                evidence=tasks_evidence(planned, outcomes, groups, removal.seed),
-                details=details,
-            )
-        )
-
-    return run_with_model(
-        lm,
-        COMMAND,
-        out,
-        settings,
-        data,
-        compute,
-        began,
-        seed=removal.seed,
-        lm_eval=harness_version(),
-        kind=TasksResult,
+    harness = harness_version()
+    return Examples(
+        {task.name: task for task in loaded},
+        {task.name: [example.prompt for example in task.examples] for task in loaded},
+        {f"task {task.name}": task.digest for task in loaded},
+        leakage,
+        lambda lm, config: reference,
+        signed={"tasks": {task.name: [*task.groups] for task in loaded}, "harness": harness},
+        provenance={"lm_eval": harness},
     )
+
+
+def _heads(lm: LanguageModel, config: VerifyTasks, examples: Examples[LoadedTask]) -> Chosen:
+    sets = head_sets(config.heads, config.k, lm, config.rank)
+    avoid, note = alignment_heads(config.heads, config, lm)
+    selected = [SelectedHeads(heads, gates=config.gates) for heads in sets]
+    return Chosen({ALL_PARTS: selected}, avoid, note)
+
+
+def _measure(bench: Bench[VerifyTasks, LoadedTask]) -> Measured:
+    conditions, run = bench.conditions[ALL_PARTS], bench.run
+    outcomes = _outcomes(bench, conditions)
+    run.write_jsonl("examples.jsonl", _examples(bench.parts.values()))
+    run.write_jsonl("samples.jsonl", _samples(bench.parts.values(), conditions, outcomes))
+    tasks = {name: _about(task, outcomes[name]) for name, task in bench.parts.items()}
+    groups, sets = _groups(tasks), [*bench.chosen.every()]
+    about = {
+        "k": tuple(map(len, sets)),
+        "gates": bench.config.gates,
+        "heads": tuple(map(str, sets[-1])),
+        "harness": harness_version(),
+        "tasks": tasks,
+        "groups": groups,
+    }
+    return Measured(tasks_evidence(conditions, outcomes, groups, bench.config.seed), about)
 
 
 def harness_version() -> str:
@@ -180,53 +146,45 @@ def harness_version() -> str:
     return version("lm_eval")
 
 
-def _measure(
-    lm: LanguageModel,
-    config: VerifyTasks,
-    loaded: Sequence[LoadedTask],
-    planned: Sequence[Condition],
-    run: Run,
-    reference: Reference,
-    progress: Progress | None,
+def _outcomes(
+    bench: Bench[VerifyTasks, LoadedTask], conditions: Sequence[Condition]
 ) -> dict[str, list[Outcome]]:
     """Every task under every condition, from the run where it is done already."""
-    kept = run.read_part("tasks")
-    replacements = ZERO
+    lm, config, progress = bench.lm, bench.config, bench.progress
+    kept = bench.run.read_part("tasks")
     outcomes: dict[str, list[Outcome]] = {}
-    for task in loaded:
+    for task in bench.parts.values():
         requests = sum(max(1, len(example.choices)) for example in task.examples)
+        total = len(conditions) * requests
         outcomes[task.name] = []
-        for number, condition in enumerate(planned):
+        for number, condition in enumerate(conditions):
             key = f"{task.name} {condition.key}"
             if key not in kept:
-                report = _reporter(progress, task.name, number * requests, len(planned) * requests)
-                if condition.replacement not in replacements:
-                    replacements = reference.replacements(lm, config.removal)
-                with pass_of(condition, lm.geometry, (), replacements).applied(lm):
+                replaced = ZERO if condition.replacement == "zero" else bench.replacements
+                with pass_of(condition, lm.geometry, (), replaced).applied(lm):
                     outcome = run_task(
                         lm,
                         task,
-                        config.removal.batch_tokens,
-                        config.removal.seed,
+                        config.batch_tokens,
+                        config.seed,
                         config.limit,
                         config.allow_code,
-                        report,
+                        _reporter(progress, task.name, number * requests, total),
                     )
                 kept[key] = asdict(outcome)
-                run.append_part("tasks", key, kept[key])
+                bench.run.append_part("tasks", key, kept[key])
             outcomes[task.name].append(Outcome(**kept[key]))
         if progress:
-            progress(task.name, len(planned) * requests, len(planned) * requests)
+            progress(task.name, total, total)
     return outcomes
 
 
-def _check(
-    loaded: Sequence[LoadedTask], untouched: Mapping[str, Sequence[Outcome]], rules: Rules
-) -> Works:
+def _works(bench: Bench[VerifyTasks, LoadedTask]) -> Works:
     """Whether the untouched model does better than guess, task by task with choices."""
     judged = {}
-    for task in loaded:
-        outcome = untouched[task.name][0]
+    untouched = _outcomes(bench, bench.conditions[ALL_PARTS][:1])
+    for name, task in bench.parts.items():
+        (outcome,) = untouched[name]
         metric = main_metric(task, outcome)
         if task.chance is not None and metric.partition(",")[0].startswith("acc"):
             value, rows = outcome.metrics[metric], outcome.rows
@@ -242,7 +200,8 @@ def _check(
                 likeliest,
                 [row["metrics"][metric] for row in rows],
             )
-            judged[task.name] = choices_above_chance(value, task.chance, len(rows), rules, shown)
+            rules = bench.config.baseline
+            judged[name] = choices_above_chance(value, task.chance, len(rows), rules, shown)
     return about_baseline(judged, "--shots N, a larger model or an easier task")
 
 
@@ -297,7 +256,7 @@ def _leakage(config: VerifyTasks, loaded: Sequence[LoadedTask]) -> Leakage:
     return check_leakage(config.heads, texts, config.allow_overlap)
 
 
-def _examples(loaded: Sequence[LoadedTask]) -> Iterator[dict[str, Any]]:
+def _examples(loaded: Iterable[LoadedTask]) -> Iterator[dict[str, Any]]:
     for task in loaded:
         for example in task.examples:
             yield {
@@ -310,7 +269,7 @@ def _examples(loaded: Sequence[LoadedTask]) -> Iterator[dict[str, Any]]:
 
 
 def _samples(
-    loaded: Sequence[LoadedTask],
+    loaded: Iterable[LoadedTask],
     planned: Sequence[Condition],
     outcomes: Mapping[str, Sequence[Outcome]],
 ) -> Iterator[dict[str, Any]]:
@@ -355,4 +314,18 @@ def _groups_alone(given: Mapping[str, Any]) -> tuple[dict[str, Any], str] | None
     return result, "\n".join([*lines, more])
 
 
-command = Study(VerifyTasks, verify_tasks, result=TasksResult, show=show, instead=_groups_alone)
+comparison = Comparison(
+    command=COMMAND,
+    settings=VerifyTasks,
+    result=TasksResult,
+    details=TasksDetails,
+    read=_read,
+    heads=_heads,
+    works=_works,
+    measure=_measure,
+    answer=answer,
+    cautions=cautions,
+    show=show,
+    examples="examples",
+)
+command = replace(comparison.study, instead=_groups_alone)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from headscope.evidence.blocks import (
@@ -11,7 +10,6 @@ from headscope.evidence.blocks import (
     draws_remedy,
     draws_table,
     draws_words,
-    few_sets,
     forest,
     holds,
     named_part,
@@ -20,14 +18,13 @@ from headscope.evidence.blocks import (
     verdict,
     verdicts,
 )
-from headscope.evidence.rows import Condition, Tested
-from headscope.results.tasks import TasksResult
+from headscope.evidence.rows import Condition, Evidence, Tested
+from headscope.results.tasks import TasksDetails, TasksResult
 from headscope.shown.blocks import Forest, HeadSets, Section, Shown, method_section
 from headscope.shown.words import count, enumeration, fixed, sentence_of
 from headscope.studies.shows import (
     ablation_facts,
     few_parts,
-    leakage_caution,
     model_facts,
     named_places,
 )
@@ -53,14 +50,14 @@ def show(result: TasksResult, run: Path) -> Shown:
         if len(evidence.selected) > 1
     ]
     effects = _effects(result)
-    draws = min((test.draws for test in _tested(result).values()), default=0)
+    draws = min((test.draws for test in _tested(evidence, details).values()), default=0)
     return Shown(
         "Tasks without heads",
         "What can the model still do when attention heads are removed?",
         [sentence_of(result.verdict), *_finding(result)],
         f"Intervals are over examples; {draws_words(draws)}.",
         draws_remedy(draws),
-        [*leakage_caution(details.leakage, "examples"), *result.cautions],
+        result.cautions,
         [
             *model_facts(result.model_name),
             ("tasks", str(len(tasks))),
@@ -96,29 +93,25 @@ def _effects(result: TasksResult) -> list[Forest]:
     return [drawn for rows in units.values() if (drawn := forest(evidence, rows, title))]
 
 
-def concluded(result: TasksResult) -> TasksResult:
-    """The result with its verdict and what weakens it, which follow from its rows."""
-    evidence, tasks = result.evidence, result.details.tasks
+def answer(found: Evidence, details: TasksDetails) -> str:
+    """What the tasks lose, all together where they have one metric, else task by task."""
+    tasks = details.tasks
     names = {task.metric for task in tasks.values()}
-    if len(tasks) == 1 or (len(names) == 1 and evidence.level(next(iter(names)))):
-        words = verdict(evidence, next(iter(names)))
-    else:
-        words = verdicts(
-            {name: verdict(evidence, tasks[name].metric, part=name) for name in _tested(result)}
-        )
-    return replace(result, verdict=words, cautions=tuple(_cautions(result)))
+    if len(tasks) == 1 or (len(names) == 1 and found.level(next(iter(names)))):
+        return verdict(found, next(iter(names)))
+    tested = _tested(found, details)
+    return verdicts({name: verdict(found, tasks[name].metric, part=name) for name in tested})
 
 
-def _tested(result: TasksResult) -> dict[str, Tested]:
+def _tested(found: Evidence, details: TasksDetails) -> dict[str, Tested]:
     """The tests of tasks against random heads, by their metric."""
-    evidence = result.evidence
-    tests = {name: evidence.against(task.metric, evidence.main, name).get("random")
-             for name, task in result.details.tasks.items()}  # fmt: skip
+    tests = {name: found.against(task.metric, found.main, name).get("random")
+             for name, task in details.tasks.items()}  # fmt: skip
     return {name: test for name, test in tests.items() if test is not None}
 
 
 def _finding(result: TasksResult) -> list[str]:
-    tasks, tests = result.details.tasks, _tested(result)
+    tasks, tests = result.details.tasks, _tested(result.evidence, result.details)
     if len(tasks) == 1:
         return said_of(result.evidence, next(iter(tasks.values())).metric)
     more = sum(holds(test) is True for test in tests.values())
@@ -128,13 +121,11 @@ def _finding(result: TasksResult) -> list[str]:
     ]
 
 
-def _cautions(result: TasksResult) -> Iterator[str]:
-    evidence, details, tasks = result.evidence, result.details, result.details.tasks
-    if details.outside_note and "outside" in evidence.controls:
-        yield sentence_of(details.outside_note)
-    yield from few_sets(evidence, details.draws)
+def cautions(found: Evidence, details: TasksDetails) -> Iterator[str]:
+    """Few examples, tasks that are guessed, prompts that were cut, no control of the depth."""
+    tasks = details.tasks
     yield from few_parts({name: task.examples for name, task in tasks.items()}, "examples", 50)
-    levels = {name: evidence.level(task.metric, None, name) for name, task in tasks.items()}
+    levels = {name: found.level(task.metric, None, name) for name, task in tasks.items()}
     guessed = [
         name
         for name, row in levels.items()
@@ -147,7 +138,7 @@ def _cautions(result: TasksResult) -> Iterator[str]:
         )
     if cut := [f"{name} ({task.truncated})" for name, task in tasks.items() if task.truncated]:
         yield f"Prompts longer than the model's context lost their beginning: {enumeration(cut)}."
-    if evidence.controls and "same layers" not in evidence.controls:
+    if found.controls and "same layers" not in found.controls:
         yield (
             "No random heads of the same layers were drawn, so an effect of the layers is not "
             "excluded."

@@ -1,21 +1,20 @@
-"""Attention transfer between the languages of two contradicting statements, in a run folder."""
+"""Attention transfer between the languages of two contradicting statements."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
+from headscope.data.documents import Document
 from headscope.data.languages import parse_direction, same_language
 from headscope.data.transfer import TransferFile, TransferPrompt, language_of, read_prompts, written
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, Controlled
-from headscope.evidence.rows import Basis
+from headscope.evidence.rows import Evidence
 from headscope.heads import HeadSet
-from headscope.progress import Progress
 from headscope.results.writing import LensExample, Transfer, TransferDetails
 from headscope.settings import UNSIGNED, Option
 from headscope.shown.blocks import (
@@ -29,16 +28,25 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import arrow, enumeration
-from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
+from headscope.studies.comparison import (
+    Bench,
+    Chosen,
+    Comparison,
+    Examples,
+    Measured,
+    Selecting,
+)
+from headscope.studies.leakage import check_document_leakage
+from headscope.studies.models import POCKET
 from headscope.studies.shows import layer_labels, named_places
-from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, documents
 from headscope.studies.verify.writing import (
-    conditions_settings,
+    Asked,
+    few_prompts,
+    groups_of,
     in_words,
     keep_numbers,
     run_languages,
-    writing_cautions,
     writing_heads,
     writing_shown,
     writing_verdict,
@@ -48,38 +56,38 @@ from headscope.verify.translation.conditions import check_gate
 from headscope.verify.writing.measures import (
     TRANSFER_STATISTICS,
     best_ranks,
-    group_evidence,
     measure_answers,
     own_heads,
-    transfer_conditions,
+    statement_sets,
 )
-from headscope.verify.writing.texts import Group, Prompt, output_rows, passes, places, write
+from headscope.verify.writing.texts import Prompt, output_rows, passes, places, write
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.runs import Run
 
-COMMAND = "verify transfer"
 #: Prompts over all pairs where no limit is given, and the fewest and most of one pair.
 PROMPTS, AT_LEAST, AT_MOST = 400, 10, 50
 #: New tokens in which the answer is looked for.
 ANSWER_TOKENS = 10
 
 
-@dataclass(frozen=True)
-class VerifyTransfer(Controlled):
+@dataclass(frozen=True, kw_only=True)
+class VerifyTransfer(Selecting):
     """Ask about two contradicting statements, with the heads of either language scaled.
 
     A statement in language A, one in language B that contradicts it, a question in English: A's
     heads times --up, or B's times --down, compared with random heads under the same gate. 10 to
     50 prompts of each pair, about 400 in all, unless --limit says otherwise.
+
+    Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a pair, condition and
+    prompt: output and ranks), `statistics.safetensors` and, in the result, the logit lens of the
+    first prompt.
     """
 
     # A run of LAHIS, or another that scored heads language by language. The heads count in the
     # signature, as the reference texts do, not their place.
     heads: options.Heads = field(metadata=UNSIGNED)
     k: options.AmountOfEach = field(default=None, metadata=UNSIGNED)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     pair: Annotated[
         tuple[str, ...],
         Option(
@@ -100,143 +108,149 @@ class VerifyTransfer(Controlled):
     down: Annotated[float, Option("Gate of the second language's heads.", metavar="G")] = 0.0
     limit: options.Limit = None
     draws: options.Draws = 5
-    controls: options.Controls = DEFAULT
     chat: options.Chat = None
     max_new_tokens: Annotated[int, Option("Longest generated answer.", min=1, default=None)] = (
         ANSWER_TOKENS
     )
-    seed: options.Seed = 0
-    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
-    ablate: options.Ablate = "zero"
     reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
 
+    def __post_init__(self) -> None:
+        check_gate(self.up)
+        check_gate(self.down)
+        super().__post_init__()
 
-def verify_transfer(
-    config: VerifyTransfer, out: Path | None = None, progress: Progress | None = None
-) -> Transfer:
-    """Ask about contradictions with A's heads turned up, B's turned down, and random ones.
 
-    A run that was stopped goes on where it was. Beside the result the run holds `prompts.jsonl`,
-    `outputs.jsonl` (a row a pair, condition and prompt: output and ranks), `statistics.safetensors`
-    and, in the result, the logit lens of the first prompt.
-    """
-    from headscope.lm.generation import GenerateConfig
-    from headscope.lm.prompting import uses_chat
-    from headscope.verify.writing.ranks import example_lens, first_tokens, kept_ranks
+Statements = Asked[TransferFile]
 
-    check_gate(config.up)
-    check_gate(config.down)
-    files = _files(config)
-    reference = Reference()
+
+def _read(config: VerifyTransfer) -> Examples[Statements]:
+    files, reference = _files(config), Reference()
     if config.ablate != "zero":
-        reference = documents(config.reference, config.model.model, config.heads, seed=config.seed)
-    lm = config.model.load_for()
+        reference = documents(
+            config.reference, config.model.model, config.heads, config.allow_overlap, config.seed
+        )
+    asked = [
+        Document(prompt.id, prompt.prompt, pair, line)
+        for pair, file in files.items()
+        for line, prompt in enumerate(file.prompts, 1)
+    ]
+    return Examples(
+        {pair: Asked(file) for pair, file in files.items()},
+        {pair: [prompt.prompt for prompt in file.prompts] for pair, file in files.items()},
+        {pair: file.digest for pair, file in files.items()},
+        check_document_leakage(config.heads, asked, config.allow_overlap),
+        lambda lm, config: reference,
+    )
+
+
+def _ready(
+    lm: LanguageModel, config: VerifyTransfer, examples: Examples[Statements]
+) -> tuple[VerifyTransfer, Examples[Statements]]:
+    from headscope.lm.prompting import uses_chat
+
+    pocket = config.model.model == POCKET and config.data is None
+    chat = uses_chat(lm, False if pocket else config.chat)
+    parts = {
+        pair: Asked(
+            part.file,
+            tuple(
+                given_prompt(lm, prompt, chat, config.max_new_tokens)
+                for prompt in part.file.prompts
+            ),
+        )
+        for pair, part in examples.parts.items()
+    }
+    return replace(config, chat=chat), replace(examples, parts=parts)
+
+
+def _heads(lm: LanguageModel, config: VerifyTransfer, examples: Examples[Statements]) -> Chosen:
+    files = {pair: part.file for pair, part in examples.parts.items()}
     codes = list(dict.fromkeys(code for file in files.values() for code in _codes(file)))
-    heads = writing_heads(config.heads, config.k, codes, lm)
-    if any(part.language == NAMED for part in heads.values()):
+    heads = writing_heads(config.heads, config.k, codes, lm, config.rank)
+    if any(of_language.language == NAMED for of_language in heads.values()):
         raise InputError(
             f"{config.heads}: does not say which heads belong to which language; name a run of "
             "find lahis"
         )
-    own = config.model.model == POCKET and config.data is None
-    chat = uses_chat(lm, False if own else config.chat)
-    config = replace(config, chat=chat)
     nothing = HeadSet(lm.geometry, ())
-    wanted = next((part.wanted for part in heads.values()), 0)
-    texts = ([prompt.prompt for prompt in file.prompts] for file in files.values())
-    basis, groups = Basis.on(lm, texts), []
+    k = next((of_language.wanted for of_language in heads.values()), 0)
+    sets = {}
     for pair, file in files.items():
         a, b = (heads[code].chosen if code in heads else nothing for code in _codes(file))
-        gates = config.up, config.down
-        conditions = transfer_conditions(a, b, wanted, gates, config, config.ablate, basis)
-        prompts = [given_prompt(lm, each, chat, config.max_new_tokens) for each in file.prompts]
-        groups.append(Group(pair, tuple(prompts), conditions))
-    by_pair = {pair: file.prompts for pair, file in files.items()}
+        sets[pair] = statement_sets(a, b, k, (config.up, config.down))
+    return Chosen(sets, known=heads)
+
+
+def _measure(bench: Bench[VerifyTransfer, Statements]) -> Measured:
+    from headscope.lm.generation import GenerateConfig
+    from headscope.verify.writing.ranks import example_lens, first_tokens, kept_ranks
+
+    lm, config, run, parts = bench.lm, bench.config, bench.run, bench.parts
+    chat, batch, progress = bool(config.chat), config.batch_tokens, bench.progress
+    by_pair = {pair: part.file.prompts for pair, part in parts.items()}
     forms = first_tokens(lm, [prompt for prompts in by_pair.values() for prompt in prompts], chat)
-    settings = {
-        "settings": config,
-        "conditions": conditions_settings(groups),
-        "reference text": reference.digest,
-    }
-
-    def make(run: Run) -> Transfer:
-        replacements = reference.replacements(lm, config)
-        first = by_pair[groups[0].name][0]
-        how = GenerateConfig(batch_tokens=config.batch_tokens)
-        texts = write(lm, groups, how, run, "answering", progress, not chat, replacements)
-        gated = passes(groups, lm.geometry, replacements)
-        by_key = kept_ranks(lm, forms, gated, config.batch_tokens, run, progress)
-        ranks = [
-            [
-                [best_ranks(forms[at], by_key[each.key][at]) for at in own]
-                for each in group.conditions
-            ]
-            for group, own in zip(groups, places(groups), strict=True)
+    groups = groups_of(bench)
+    how = GenerateConfig(batch_tokens=batch)
+    texts = write(lm, groups, how, run, "answering", progress, not chat, bench.replacements)
+    gated = passes(groups, lm.geometry, bench.replacements)
+    by_key = kept_ranks(lm, forms, gated, batch, run, progress)
+    ranks = [
+        [
+            [best_ranks(forms[at], by_key[condition.key][at]) for at in of_group]
+            for condition in group.conditions
         ]
-        run.write_jsonl(
-            "prompts.jsonl",
-            [
-                {
-                    "pair": group.name,
-                    "id": prompt.id,
-                    "prompt": prompt.text,
-                    "answers_a": statement.answer_a.forms,
-                    "answers_b": statement.answer_b.forms,
-                }
-                for group in groups
-                for prompt, statement in zip(group.prompts, by_pair[group.name], strict=True)
-            ],
-        )
-        run.write_jsonl(
-            "outputs.jsonl",
-            [
-                {"pair": row["language"]}
-                | {key: row[key] for key in ("id", "condition", "draw", "output")}
-                | {f"rank_{side}": rank for side, rank in row["ranks"].items()}
-                for row in output_rows(groups, texts, ranks=ranks)
-            ],
-        )
-        numbers = measure_answers(groups, by_pair, texts, ranks)
-        keep_numbers(run, numbers)
-        found = group_evidence(
-            groups, numbers, TRANSFER_STATISTICS, config.seed, progress, lambda condition: True
-        )
-        details = TransferDetails(
-            up=config.up,
-            down=config.down,
-            ablate=config.ablate,
-            reference_text=reference.facts,
-            chat=chat,
-            draws=config.draws,
-            seed=config.seed,
-            heads={code: part.row for code, part in heads.items()},
-            heads_of=own_heads(groups, found),
-            data={
-                pair: {"path": file.path, "digest": file.digest, "prompts": len(file.prompts)}
-                for pair, file in files.items()
-            },
-            lens=LensExample(
-                pair=groups[0].name,
-                id=first.id,
-                prompt=groups[0].prompts[0].text,
-                answers_a=first.answer_a.forms,
-                answers_b=first.answer_b.forms,
-                conditions=example_lens(lm, groups[0].conditions, forms[0], replacements),
-            ),
-        )
-        cautions = writing_cautions(found, details)
-        if details.without_heads:
-            without = enumeration(details.without_heads)
-            cautions.insert(0, f"No heads are specific to {without}, so none are changed.")
-        return Transfer(
-            verdict=writing_verdict(found, "follows_a"),
-            cautions=tuple(cautions),
-            evidence=found,
-            details=details,
-        )
+        for group, of_group in zip(groups, places(groups), strict=True)
+    ]
+    run.write_jsonl(
+        "prompts.jsonl",
+        [
+            {
+                "pair": group.name,
+                "id": prompt.id,
+                "prompt": prompt.text,
+                "answers_a": statement.answer_a.forms,
+                "answers_b": statement.answer_b.forms,
+            }
+            for group in groups
+            for prompt, statement in zip(group.prompts, by_pair[group.name], strict=True)
+        ],
+    )
+    run.write_jsonl(
+        "outputs.jsonl",
+        [
+            {"pair": row["language"]}
+            | {key: row[key] for key in ("id", "condition", "draw", "output")}
+            | {f"rank_{side}": rank for side, rank in row["ranks"].items()}
+            for row in output_rows(groups, texts, ranks=ranks)
+        ],
+    )
+    numbers = measure_answers(groups, by_pair, texts, ranks)
+    keep_numbers(run, numbers)
+    found = bench.table(numbers, TRANSFER_STATISTICS, helps=lambda condition: True)
+    first = by_pair[groups[0].name][0]
+    about = {
+        "up": config.up,
+        "down": config.down,
+        "chat": chat,
+        "heads": {code: of_language.row for code, of_language in bench.chosen.known.items()},
+        "heads_of": own_heads(bench.conditions, found),
+        "data": {pair: part.facts for pair, part in parts.items()},
+        "lens": LensExample(
+            pair=groups[0].name,
+            id=first.id,
+            prompt=groups[0].prompts[0].text,
+            answers_a=first.answer_a.forms,
+            answers_b=first.answer_b.forms,
+            conditions=example_lens(lm, groups[0].conditions, forms[0], bench.replacements),
+        ),
+    }
+    return Measured(found, about)
 
-    data = {pair: file.digest for pair, file in files.items()}
-    return run_with_model(lm, COMMAND, out, settings, data, make, seed=config.seed, kind=Transfer)
+
+def _cautions(found: Evidence, details: TransferDetails) -> Iterator[str]:
+    if without := details.without_heads:
+        yield f"No heads are specific to {enumeration(without)}, so none are changed."
+    yield from few_prompts(found, details)
 
 
 def _files(config: VerifyTransfer) -> dict[str, TransferFile]:
@@ -365,4 +379,18 @@ def _quoted(token: str) -> str:
     return f"\u201c{token}\u201d"
 
 
-command = Study(VerifyTransfer, verify_transfer, result=Transfer, show=_show)
+comparison = Comparison(
+    command="verify transfer",
+    settings=VerifyTransfer,
+    result=Transfer,
+    details=TransferDetails,
+    read=_read,
+    ready=_ready,
+    heads=_heads,
+    measure=_measure,
+    answer=lambda found, details: writing_verdict(found, "follows_a"),
+    cautions=_cautions,
+    show=_show,
+    examples="prompts",
+)
+command = comparison.study

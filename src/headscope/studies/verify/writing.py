@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
     draws_table,
-    few_sets,
     forest,
     in_cases,
     levels_table,
@@ -29,7 +28,6 @@ from headscope.evidence.rows import Condition, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import Amount, Rank
 from headscope.heads.resolve import place_of
-from headscope.progress import Progress
 from headscope.results.writing import WritingDetails, WritingResult
 from headscope.runs import Run
 from headscope.runs.reading import damaged_line, read_rows
@@ -46,13 +44,13 @@ from headscope.shown.blocks import (
     method_section,
 )
 from headscope.shown.words import arrow, count, sentence_of
+from headscope.studies.comparison import ALL_PARTS, Bench
 from headscope.studies.shows import ablation_facts, few_parts, model_facts
 from headscope.verify.languages.conditions import FULL, SPECIFIC, LanguageHeads, language_heads
 from headscope.verify.writing.measures import OWN, A, B, Numbers
-from headscope.verify.writing.texts import Group, write
+from headscope.verify.writing.texts import Group, Prompt, write
 
 if TYPE_CHECKING:
-    from headscope.evidence.runner import Replacements
     from headscope.lm import LanguageModel
     from headscope.lm.generation import NewlineStop
 
@@ -100,9 +98,39 @@ def _folder(spec: str) -> Path | None:
     return folder if folder is not None and folder.is_dir() else None
 
 
-def conditions_settings(groups: Iterable[Group]) -> dict[str, list[str]]:
-    """The gates of each group in a run's configuration: the heads themselves, not their place."""
-    return {group.name: [f"{each.id}: {each.key}" for each in group.conditions] for group in groups}
+class PromptsFile(Protocol):
+    """What prompts are made from."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def digest(self) -> str: ...
+
+
+AnyFile = TypeVar("AnyFile", bound=PromptsFile)
+
+
+@dataclass(frozen=True)
+class Asked(Generic[AnyFile]):
+    """What is read of one language or pair, and once the model is there what it is given."""
+
+    file: AnyFile
+    prompts: tuple[Prompt, ...] = ()
+
+    @property
+    def facts(self) -> dict[str, str | int]:
+        """What a result says of it."""
+        return {
+            "path": self.file.path,
+            "digest": self.file.digest,
+            "prompts": len(self.prompts),
+        }
+
+
+def groups_of(bench: Bench[Any, Any]) -> list[Group]:
+    """The prompts of every part that has conditions, with these."""
+    with_heads = [part for part in bench.parts if {part, ALL_PARTS} & bench.conditions.keys()]
+    return [Group(part, bench.parts[part].prompts, bench.of(part)) for part in with_heads]
 
 
 def keep_numbers(run: Run, numbers: Mapping[str, Numbers]) -> None:
@@ -113,26 +141,21 @@ def keep_numbers(run: Run, numbers: Mapping[str, Numbers]) -> None:
 
 
 def written(
-    lm: LanguageModel,
-    groups: Sequence[Group],
-    run: Run,
-    stop_at_newline: NewlineStop,
-    special: bool,
-    batch_tokens: int,
-    replacements: Replacements,
-    progress: Progress | None,
+    bench: Bench[Any, Any], groups: Sequence[Group], stop_at_newline: NewlineStop, special: bool
 ) -> list[list[list[str]]]:
     """The outputs by group, condition and prompt; the run keeps what the model was given, once."""
     from headscope.lm.generation import GenerateConfig
 
-    how = GenerateConfig(batch_tokens=batch_tokens, stop_at_newline=stop_at_newline)
-    texts = write(lm, groups, how, run, "writing", progress, special, replacements)
+    how = GenerateConfig(batch_tokens=bench.config.batch_tokens, stop_at_newline=stop_at_newline)
+    texts = write(
+        bench.lm, groups, how, bench.run, "writing", bench.progress, special, bench.replacements
+    )
     rows = [
         {"language": group.name, "id": prompt.id, "prompt": prompt.text}
         for group in groups
         for prompt in group.prompts
     ]
-    run.write_jsonl("prompts.jsonl", rows)
+    bench.run.write_jsonl("prompts.jsonl", rows)
     return texts
 
 
@@ -189,11 +212,10 @@ def writing_verdict(found: Evidence, statistic: str) -> str:
     return verdicts(words, "with")
 
 
-def writing_cautions(found: Evidence, details: WritingDetails) -> list[str]:
-    """Few prompts, and few sets of random heads."""
-    few = {code: int(own["prompts"]) for code, own in details.data.items()}
-    few = {code: few[code] for code in found.single}
-    return [*few_parts(few, "prompts", listed=EXAMPLES), *few_sets(found, details.draws)]
+def few_prompts(found: Evidence, details: WritingDetails) -> list[str]:
+    """The parts with few prompts, in a sentence."""
+    sizes = {part: int(details.data[part]["prompts"]) for part in found.single}
+    return few_parts(sizes, "prompts", listed=EXAMPLES)
 
 
 def writing_shown(

@@ -10,18 +10,17 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, MATCHED, Controlled, Draws, drawn
+from headscope.evidence.controls import Changing, Drawing, Draws, SelectedHeads, drawn
 from headscope.evidence.rows import AS_IS, NOTHING, ORIGINAL, SELECTED, Basis, Condition
-from headscope.evidence.runner import ZERO, Within, kept_units, pass_of
+from headscope.evidence.runner import ZERO, Replacements, Within, kept_units, pass_of
 from headscope.heads import (
     Amount,
     Geometry,
@@ -39,11 +38,9 @@ from headscope.heads.store import check_finished, kind_of
 from headscope.progress import Progress
 from headscope.results.language_texts import LanguageSet
 from headscope.runs import Run
-from headscope.settings import UNSIGNED
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.lm.replacement import Replacement
 
 
 #: What stands behind a language whose most important heads are removed, specific or not.
@@ -53,49 +50,15 @@ LAYER = "layer "
 
 
 @dataclass(frozen=True)
-class LanguageRemoval(Controlled):
-    """How heads are removed, and what they are compared with: `draws` sets of every control."""
-
-    draws: options.Draws = 10
-    controls: options.Controls = DEFAULT
-    ablate: options.Ablate = "zero"
-    seed: options.Seed = 0
-    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
-
-
-@dataclass(frozen=True)
-class LayerRemoval(LanguageRemoval):
-    """How whole layers are removed, and what they are compared with."""
-
-    controls: Annotated[
-        tuple[str, ...],
-        replace(
-            options.CONTROL,
-            help="How random heads are drawn: random (any heads, the default), outside (heads of "
-            "other layers), equal norm (whose outputs are as large); repeatable. A layer has no "
-            "other heads, so same layers is none.",
-        ),
-    ] = ("random",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if none := [name for name in self.controls if name in MATCHED]:
-            raise InputError(
-                f"the control {none[0]!r} has no other heads than those of a layer that is removed "
-                "whole; use random, outside or equal norm"
-            )
-
-
-@dataclass(frozen=True)
 class Documents:
     """The documents of one language as the model reads them: token ids, each two or more.
 
     `places` says in messages where each stands: its file and line.
     """
 
-    ids: tuple[str, ...]
-    rows: tuple[tuple[int, ...], ...]
-    places: tuple[str, ...]
+    ids: tuple[str, ...] = ()
+    rows: tuple[tuple[int, ...], ...] = ()
+    places: tuple[str, ...] = ()
 
     @property
     def tokens(self) -> NDArray[np.int64]:
@@ -122,29 +85,19 @@ def language_of(condition: Condition) -> str:
     return condition.of.removesuffix(FULL)
 
 
-def plan(
-    sized: Sequence[LanguageHeads], config: LanguageRemoval, basis: Basis = NOTHING
-) -> list[Condition]:
-    """The model as it is; each language's specific heads, and its most important ones, with their
-    controls; `outside` leaves out the specific heads of every language. A set that holds no heads
-    is left out.
-    """
-    if not sized:
+def sets_by_language(languages: Sequence[LanguageHeads]) -> list[SelectedHeads]:
+    """Each language's specific heads, and its most important ones, to be removed; `outside` leaves
+    out the specific heads of every language."""
+    if not languages:
         raise InputError("there is no set of heads to remove; name at least one head")
-    avoid = functools.reduce(operator.or_, (named.chosen for named in sized))
-    basis = replace(basis, avoid=avoid)
-    planned = [Condition()]
-    for named in sized:
+    avoid = functools.reduce(operator.or_, (named.chosen for named in languages))
+    sets = []
+    for named in languages:
         of = "" if named.language == NAMED else named.language
         for whose, heads in ((of, named.chosen), (of + FULL, named.full)):
-            if heads is None or not len(heads):
-                continue
-            selected = Condition(
-                SELECTED, whose, named.wanted, 0.0, config.ablate, heads=tuple(map(str, heads))
-            )
-            planned.append(selected)
-            planned += drawn(selected, heads, config, basis)
-    return planned
+            if heads is not None:
+                sets.append(SelectedHeads(heads, whose, named.wanted, avoid=avoid))
+    return sets
 
 
 def read_on(
@@ -196,33 +149,41 @@ def spread_draws(geometry: Geometry, size: int, draws: int, seed: int = 0) -> li
     return [HeadSet(geometry, heads) for heads in sets]
 
 
+def layer_sets(geometry: Geometry) -> list[SelectedHeads]:
+    """The heads of every layer that has some."""
+    return [
+        SelectedHeads(layer_heads(geometry, layer), f"{LAYER}{layer}")
+        for layer, size in enumerate(geometry.counts)
+        if size
+    ]
+
+
 def plan_layers(
-    geometry: Geometry, config: LayerRemoval, basis: Basis = NOTHING
+    layers: Sequence[SelectedHeads], how: Drawing, basis: Basis = NOTHING, ablate: str = "zero"
 ) -> list[Condition]:
-    """The model as it is, every layer that has heads, and the controls of each.
+    """The model as it is, every layer, and the controls of each.
 
     Random draws are spread over all layers, and the same for all layers of one size.
     """
-    sizes = {layer: size for layer, size in enumerate(geometry.counts) if size}
+    geometry = layers[0].heads.geometry
 
     def removed(kind: str, of: str, heads: HeadSet, draw: int | None = None) -> Condition:
         named = tuple(map(str, heads))
-        return Condition(kind, of, len(heads), 0.0, config.ablate, draw, named)
+        return Condition(kind, of, len(heads), 0.0, ablate, draw, named)
 
-    layers = [removed(SELECTED, f"{LAYER}{layer}", layer_heads(geometry, layer)) for layer in sizes]
-    planned = [Condition(), *layers]
-    if "random" in config.controls:
-        planned += [
+    selected = [removed(SELECTED, layer.of, layer.heads) for layer in layers]
+    conditions = [Condition(), *selected]
+    if "random" in how.controls:
+        conditions += [
             removed("random", "", heads, number)
-            for size in sorted(set(sizes.values()))
-            for number, heads in enumerate(spread_draws(geometry, size, config.draws, config.seed))
+            for size in sorted({len(layer.heads) for layer in layers})
+            for number, heads in enumerate(spread_draws(geometry, size, how.draws, how.seed))
         ]
-    named = tuple(name for name in config.controls if name != "random")
-    others = Draws(config.draws, named, config.seed)
-    for layer in layers:
-        heads = layer.in_model(geometry)
-        planned += drawn(layer, heads, others, basis)
-    return planned
+    named = tuple(name for name in how.controls if name != "random")
+    others = Draws(how.draws, named, how.seed)
+    for layer, condition in zip(layers, selected, strict=True):
+        conditions += drawn(condition, layer.heads, others, basis)
+    return conditions
 
 
 TITLE = "reading documents"
@@ -232,16 +193,16 @@ def read_texts(
     lm: LanguageModel,
     documents: Mapping[str, Documents],
     planned: Sequence[Condition],
-    config: LanguageRemoval,
+    config: Changing,
     run: Run,
-    replacement: Callable[[], Replacement | None] | None = None,
+    replacements: Callable[[], Replacements] = lambda: ZERO,
     progress: Progress | None = None,
 ) -> dict[str, Text]:
     """The losses of every language's documents under every condition, by language.
 
     Conditions that remove the same heads are run once. Each language under each of them is kept in
-    `run` as soon as it is read, so that a run that was stopped goes on there. `replacement` gives
-    what stands in the place of removed heads, and is asked when it is first needed; None: zero.
+    `run` as soon as it is read, so that a run that was stopped goes on there. `replacements` gives
+    what stands in the place of removed heads, and is asked when it is first needed.
     """
     languages = list(documents)
     removals: dict[str, tuple[Condition, set[str]]] = {}
@@ -258,9 +219,7 @@ def read_texts(
     def read(mine: Sequence[str], within: Within) -> Iterator[tuple[str, list[float]]]:
         for key, (condition, _) in removals.items():
             missing = [unit for unit in mine if units[unit][1] == key]
-            gated = missing and key != AS_IS
-            replacing = replacement() if gated and replacement is not None else None
-            by_kind = {**ZERO, config.ablate: replacing}
+            by_kind = replacements() if missing and key != AS_IS else {condition.replacement: None}
             with pass_of(condition, lm.geometry, (), by_kind).applied(lm):
                 for unit in missing:
                     name = units[unit][0]
@@ -286,7 +245,7 @@ def read_texts(
 
 
 def _losses(
-    lm: LanguageModel, name: str, documents: Documents, config: LanguageRemoval, within: Within
+    lm: LanguageModel, name: str, documents: Documents, config: Changing, within: Within
 ) -> list[float]:
     from headscope.lm.losses import token_losses
 

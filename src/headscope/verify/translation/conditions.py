@@ -70,6 +70,18 @@ def check_gate(gate: float) -> None:
         )
 
 
+def check_gates(gates: Sequence[float]) -> None:
+    """Raises `InputError` unless there are gates, each once, that a model can apply."""
+    if not gates:
+        raise InputError("there is no gate value; give at least one, 0 to remove heads")
+    for gate in gates:
+        check_gate(gate)
+    if len(set(gates)) != len(gates):
+        raise InputError(
+            f"a gate is given twice among {', '.join(map(str, gates))}; give each once"
+        )
+
+
 @dataclass(frozen=True)
 class Removal(Controlled):
     """How heads are removed and what they are compared with.
@@ -128,14 +140,7 @@ class Removal(Controlled):
                 raise InputError(
                     f"the measure {name!r} is not known; {hint}use text, loss, or both"
                 )
-        if not self.gates:
-            raise InputError("there is no gate value; give at least one, 0 to remove heads")
-        for gate in self.gates:
-            check_gate(gate)
-        if len(set(self.gates)) != len(self.gates):
-            raise InputError(
-                f"a gate is given twice among {', '.join(map(str, self.gates))}; give each once"
-            )
+        check_gates(self.gates)
         if sorted(set(self.ablate) & {*KINDS}) != sorted(self.ablate) or not self.ablate:
             raise InputError(
                 f"--ablate is {', '.join(self.ablate) or 'empty'}; give "

@@ -15,8 +15,7 @@ answer against that of B's; equal ranks count half for each).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,22 +23,17 @@ from numpy.typing import NDArray
 
 from headscope.data.transfer import TransferPrompt, follows
 from headscope.errors import InputError, MissingExtra
-from headscope.evidence.controls import Drawing, drawn
+from headscope.evidence.controls import SelectedHeads
 from headscope.evidence.rows import (
-    NOTHING,
-    SELECTED,
     SHARE,
-    Basis,
     Condition,
     Evidence,
     Statistic,
 )
-from headscope.evidence.table import evidence
 from headscope.evidence.texts import MeasuredTexts, Outputs, measured_texts
 from headscope.heads import HeadSet
 from headscope.measure.identify import identifier_name, identify
 from headscope.measure.statistics import counted
-from headscope.progress import Progress
 from headscope.verify.languages.conditions import FULL, NAMED, LanguageHeads
 from headscope.verify.writing.texts import Group, Texts, output_rows
 
@@ -67,26 +61,8 @@ TRANSFER_STATISTICS = {
 Named = Sequence[Sequence[Sequence[str | None]]]
 
 
-def changed(
-    of: str,
-    k: int,
-    heads: HeadSet,
-    gate: float,
-    config: Drawing,
-    ablate: str = "zero",
-    basis: Basis = NOTHING,
-) -> Iterator[Condition]:
-    """Heads times a gate, and their controls; nothing of no heads."""
-    if len(heads):
-        selected = Condition(SELECTED, of, k, gate, ablate, heads=tuple(map(str, heads)))
-        yield selected
-        yield from drawn(selected, heads, config, basis)
-
-
-def language_conditions(
-    language: LanguageHeads, config: Drawing, ablate: str = "zero", basis: Basis = NOTHING
-) -> tuple[Condition, ...]:
-    """The model as it is, and without the heads of one language: specific, and most important ones.
+def own_sets(language: LanguageHeads) -> list[SelectedHeads]:
+    """The heads of one language to be removed: specific, and most important ones.
 
     A language without specific heads has the most important ones alone; heads that were named and
     belong to no language are everybody's. `outside` leaves out both.
@@ -97,89 +73,33 @@ def language_conditions(
             f"there are no heads of {language.language} to remove; name a run that scored heads"
         )
     of = "" if language.language == NAMED else OWN
-    basis = replace(basis, avoid=chosen if full is None else chosen | full)
-    sets = ((of, chosen), (of + FULL, full))
-    return (
-        Condition(),
-        *(
-            condition
-            for whose, heads in sets
-            if heads is not None
-            for condition in changed(whose, language.wanted, heads, 0.0, config, ablate, basis)
-        ),
-    )
-
-
-def transfer_conditions(
-    a: HeadSet,
-    b: HeadSet,
-    k: int,
-    gates: tuple[float, float],
-    config: Drawing,
-    ablate: str = "zero",
-    basis: Basis = NOTHING,
-) -> tuple[Condition, ...]:
-    """The model as it is, with A's heads times the first gate, and with B's times the second.
-
-    An empty set has no conditions. `outside` leaves out both.
-    """
-    up, down = gates
-    basis = replace(basis, avoid=a | b)
-    return (
-        Condition(),
-        *changed(A, k, a, up, config, ablate, basis),
-        *changed(B, k, b, down, config, ablate, basis),
-    )
-
-
-def group_evidence(
-    groups: Sequence[Group],
-    numbers: Mapping[str, Numbers],
-    statistics: Mapping[str, Statistic],
-    seed: int = 0,
-    progress: Progress | None = None,
-    helps: Callable[[Condition], bool] = lambda condition: False,
-    harmed: Collection[str] = (),
-) -> Evidence:
-    """The table over all groups; conditions whose heads differ between groups hold none there (see
-    `own_heads`). The mean over groups is of those that have a condition."""
-    by_id: dict[str, list[Condition]] = {}
-    for group in groups:
-        for each in group.conditions:
-            by_id.setdefault(each.id, []).append(each)
-    conditions = [
-        own[0] if len({each.heads for each in own}) == 1 else replace(own[0], heads=())
-        for own in by_id.values()
+    avoid = chosen if full is None else chosen | full
+    return [
+        SelectedHeads(heads, whose, language.wanted, avoid=avoid)
+        for whose, heads in ((of, chosen), (of + FULL, full))
+        if heads is not None
     ]
-    parts, sets = {}, {}
-    for group in groups:
-        at = {each.id: place for place, each in enumerate(group.conditions)}
-        parts[group.name] = {
-            name: [array[at[key]] if key in at else None for key in by_id]
-            for name, array in numbers[group.name].items()
-        }
-        sets[group.name] = [
-            frozenset(group.conditions[at[key]].heads) if key in at else None for key in by_id
-        ]
-    return evidence(
-        conditions,
-        parts,
-        statistics,
-        seed,
-        progress=progress,
-        helps=helps,
-        harmed=harmed,
-        sets=sets,
-    )
 
 
-def own_heads(groups: Sequence[Group], found: Evidence) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Of each group the heads of its conditions, by id, where other groups have others."""
+def statement_sets(
+    a: HeadSet, b: HeadSet, k: int, gates: tuple[float, float]
+) -> list[SelectedHeads]:
+    """A's heads times the first gate, and B's times the second; `outside` leaves out both."""
+    return [
+        SelectedHeads(heads, whose, k, (gate,), a | b)
+        for whose, heads, gate in ((A, a, gates[0]), (B, b, gates[1]))
+    ]
+
+
+def own_heads(
+    conditions: Mapping[str, Sequence[Condition]], found: Evidence
+) -> dict[str, dict[str, tuple[str, ...]]]:
+    """Of each part the heads of its conditions, by id, where other parts have others."""
     common = {each.id for each in found.conditions if each.heads} | {found.original.id}
     return {
-        group.name: own
-        for group in groups
-        if (own := {each.id: each.heads for each in group.conditions if each.id not in common})
+        part: own
+        for part, of_part in conditions.items()
+        if (own := {each.id: each.heads for each in of_part if each.id not in common})
     }
 
 

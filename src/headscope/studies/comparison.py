@@ -1,0 +1,282 @@
+"""The procedure of every command that compares a model with and without heads.
+
+A command is a `Comparison`: its settings, and what it reads, which heads it changes, what it
+measures of every example, and what the answer is. Everything between is here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
+
+from headscope import options
+from headscope.evidence.blocks import few_sets
+from headscope.evidence.controls import Changing, SelectedHeads, planned
+from headscope.evidence.rows import Basis, Condition, Evidence, Statistic
+from headscope.evidence.table import Numbers, evidence_of_parts
+from headscope.executors import Execution
+from headscope.heads import HeadSet, about_rank
+from headscope.progress import Progress
+from headscope.results.common import ComparedDetails, ComparedResult, Leakage
+from headscope.runs import encode
+from headscope.settings import UNSIGNED
+from headscope.shown.blocks import Shown
+from headscope.shown.words import sentence_of
+from headscope.studies.baseline import Works
+from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
+from headscope.studies.shows import leakage_caution
+from headscope.studies.study import Study
+from headscope.studies.verify.reference import Reference
+
+if TYPE_CHECKING:
+    from headscope.evidence.runner import Replacements
+    from headscope.lm import LanguageModel
+    from headscope.runs import Run
+
+#: The key of heads that are changed in every part alike.
+ALL_PARTS = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparing(Changing):
+    """Settings of every comparison: the model, what is done to heads, and the controls."""
+
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selecting(Comparing):
+    """Settings of a comparison whose heads are said by `--heads`."""
+
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class InWorkers(Comparing):
+    """Settings of a comparison whose parts several processes can compute."""
+
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
+
+
+Config = TypeVar("Config", bound=Comparing)
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True)
+class Examples(Generic[Part]):
+    """What is measured.
+
+    Attributes:
+        parts: whatever `measure` takes, by part: a language, a direction, a task.
+        texts: what the model is given, for controls that look at what heads do.
+        digests: content hashes of the data, by name.
+        leakage: how many of the examples the heads were found on; None where no data chose them.
+        reference: makes what replaces removed heads, of this model and these settings.
+        signed: what else counts in the run's signature.
+        provenance: what else is told of where the result comes from.
+        cautions: what seems wrong with the data, in sentences.
+    """
+
+    parts: Mapping[str, Part]
+    texts: Mapping[str, Sequence[str]]
+    digests: Mapping[str, str]
+    leakage: Leakage | None = None
+    reference: Callable[[LanguageModel, Any], Reference] = lambda lm, config: Reference()
+    signed: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    cautions: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The heads that a command changes.
+
+    Attributes:
+        sets: by part, or under `ALL_PARTS` for every one.
+        avoid: what the control `outside` leaves out besides; None: nothing.
+        note: why that is not known, a clause.
+        signed: what else counts in the run's signature.
+        known: what else the command has found out about them, for its details.
+    """
+
+    sets: Mapping[str, Sequence[SelectedHeads]]
+    avoid: HeadSet | None = None
+    note: str | None = None
+    signed: Mapping[str, Any] = field(default_factory=dict)
+    known: Any = None
+
+    def every(self) -> Iterable[HeadSet]:
+        """All sets of heads."""
+        return (selected.heads for sets in self.sets.values() for selected in sets)
+
+
+@dataclass(frozen=True)
+class Bench(Generic[Config, Part]):
+    """All that `measure` is given: the model, what it is asked, and under which conditions."""
+
+    lm: LanguageModel
+    config: Config
+    examples: Examples[Part]
+    chosen: Chosen
+    conditions: Mapping[str, tuple[Condition, ...]]
+    reference: Reference
+    run: Run
+    progress: Progress | None
+
+    @property
+    def parts(self) -> Mapping[str, Part]:
+        """What is measured, by part."""
+        return self.examples.parts
+
+    def of(self, part: str) -> tuple[Condition, ...]:
+        """The conditions of a part, the model as it is first."""
+        return self.conditions[part if part in self.conditions else ALL_PARTS]
+
+    @cached_property
+    def replacements(self) -> Replacements:
+        """What stands in the place of removed heads, by the kind of ablation."""
+        return self.reference.replacements(self.lm, self.config)
+
+    def table(
+        self, numbers: Mapping[str, Numbers], statistics: Mapping[str, Statistic], **how: Any
+    ) -> Evidence:
+        """The table of numbers of examples by part, statistic and condition; `how` goes to
+        `evidence`."""
+        conditions = {part: self.of(part) for part in numbers}
+        return evidence_of_parts(
+            conditions, numbers, statistics, self.config.seed, progress=self.progress, **how
+        )
+
+
+class Measured(NamedTuple):
+    """The table, and the entries of the details that only this command has."""
+
+    evidence: Evidence
+    about: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Generic[Config, Part]):
+    """A command that compares a model with and without heads.
+
+    Attributes:
+        command: such as `verify tasks`.
+        settings, result, details: types of its own; the docstring of the settings is its help.
+        read: settings to examples; what cannot be used is told before the model is loaded.
+        ready: settings and examples as this model takes them.
+        heads: which heads are changed, by part.
+        measure: the numbers of every example under every condition, as a table.
+        answer: table and details to the verdict in words.
+        show: a result and its run folder to the page.
+        examples: what an example is called, in the plural.
+        works: whether the model does the task at all.
+        cautions: what weakens the answer, beside what weakens any, in sentences.
+        plan: heads to conditions.
+        helps: whether selected heads are said to improve what is measured.
+    """
+
+    command: str
+    settings: type[Config]
+    result: type[ComparedResult]
+    details: type[ComparedDetails]
+    read: Callable[[Config], Examples[Part]]
+    heads: Callable[[LanguageModel, Config, Examples[Part]], Chosen]
+    measure: Callable[[Bench[Config, Part]], Measured]
+    answer: Callable[[Evidence, Any], str]
+    show: Callable[[Any, Path], Shown]
+    examples: str = "texts"
+    ready: Callable[[LanguageModel, Config, Examples[Part]], tuple[Config, Examples[Part]]] = (
+        lambda lm, config, examples: (config, examples)
+    )
+    works: Callable[[Bench[Config, Part]], Works | None] = lambda bench: None
+    cautions: Callable[[Evidence, Any], Iterable[str]] = lambda found, details: ()
+    plan: Callable[[Sequence[SelectedHeads], Config, Basis], Sequence[Condition]] = (
+        lambda sets, config, basis: planned(sets, config, basis, config.ablate)
+    )
+
+    @property
+    def study(self) -> Study:
+        """Its command, page and function."""
+        return Study(self.settings, self.run, result=self.result, show=self.show)
+
+    def run(
+        self, config: Config, out: Path | None = None, progress: Progress | None = None
+    ) -> ComparedResult:
+        """Compare, and return the command's result; a run that was stopped goes on where it was.
+
+        Raises `InputError` if the heads were found on the examples, unless that is allowed.
+        """
+        began = time.monotonic()
+        examples = self.read(config)
+        divided = config if isinstance(config, InWorkers) else None
+        lm = config.model.load_for(divided.execution if divided else None)
+        config, examples = self.ready(lm, config, examples)
+        reference = examples.reference(lm, config)
+        chosen = self.heads(lm, config, examples)
+        basis = Basis.on(lm, examples.texts.values(), avoid=chosen.avoid)
+        conditions = {
+            part: tuple(self.plan(sets, config, basis)) for part, sets in chosen.sets.items()
+        }
+        ranking = about_rank(*chosen.every())
+        settings = {
+            "settings": config,
+            "conditions": {
+                part: [f"{condition.id}: {condition.key}" for condition in of_part]
+                for part, of_part in conditions.items()
+            },
+            "rank": ranking["rank"],
+            "outside": None if chosen.avoid is None else sorted(map(str, chosen.avoid)),
+            "leakage": encode(examples.leakage),
+            **examples.signed,
+            **chosen.signed,
+            **reference.given,
+        }
+
+        def compute(run: Run) -> ComparedResult:
+            bench = Bench(lm, config, examples, chosen, conditions, reference, run, progress)
+            works = self.works(bench)
+            found, about = self.measure(bench)
+            details = self.details(
+                **ranking,
+                draws=config.draws,
+                seed=config.seed,
+                ablate=config.ablate,
+                reference_text=reference.facts,
+                leakage=examples.leakage,
+                outside_note=chosen.note,
+                baseline_check=works["baseline_check"] if works else None,
+                **about,
+            )
+            return self.result(
+                baseline_works=works["baseline_works"] if works else None,
+                verdict=self.answer(found, details),
+                cautions=(
+                    *(leakage_caution(examples.leakage, self.examples) if examples.leakage else ()),
+                    *([sentence_of(chosen.note)] if chosen.note else []),
+                    *self.cautions(found, details),
+                    *few_sets(found, config.draws),
+                ),
+                evidence=found,
+                details=details,
+            )
+
+        return run_with_model(
+            lm,
+            self.command,
+            out,
+            settings,
+            examples.digests,
+            compute,
+            began,
+            kind=self.result,
+            config=divided,
+            cautions=examples.cautions,
+            seed=config.seed,
+            **examples.provenance,
+        )
