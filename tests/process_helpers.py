@@ -81,9 +81,10 @@ def resumed(
     states: bool = False,
 ) -> tuple[Any, dict[str, bytes]]:
     """Kill a run of a command, or of a study's function, as `killed_at`, go on with it, and hold it
-    against one that nobody stopped, in `folder`/killed and `folder`/whole. What was kept stays, results and files are the
-    same, and a finished run is answered without work. `states`: what is kept is the state of a
-    training, which later ones replace. The result, and what was kept by file."""
+    against one that nobody stopped, in `folder`/killed and `folder`/whole. What was kept stays,
+    results and files are the same, and a finished run is answered without work. `states`: what is
+    kept is the state of a training, which later ones replace. The result, and what was kept by
+    file."""
     study = partial(run_of, command) if isinstance(command, str) else command
     killed, whole = folder / "killed", folder / "whole"
     killed_at(reports, study, config, killed, titles=titles, changes=changes)
