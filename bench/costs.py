@@ -43,8 +43,8 @@ from headscope.studies.models import ModelChoice, kept_model
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.tasks import TaskChoice
 from headscope.studies.use.rate import UseRate, use_rate
-from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.translation import Removal
+from headscope.studies.verify.removal import VerifyRemoval
+from headscope.studies.verify.removal import comparison as removal
 
 AIM = 1.5
 WORDS = (
@@ -173,11 +173,12 @@ def recipes(folder: Path, size: int) -> dict[str, Callable[[Path], Any]]:
         "find lahis": lambda out: find_lahis(
             FindLahis(documents=DocumentsChoice(limit=30 * size)), out
         ),
-        "verify removal": lambda out: verify_removal(
+        "verify removal": lambda out: removal.run(
             VerifyRemoval(
-                str(heads),
+                heads=str(heads),
                 pairs=replace(pairs, pair=PAIRS[:2]),
-                removal=Removal(draws=3, controls=("random",)),
+                draws=3,
+                controls=("random",),
             ),
             out,
         ),
@@ -197,12 +198,14 @@ def real_recipes(folder: Path, model: Path, data: Path) -> dict[str, Callable[[P
     task.write_text("input\toutput\n" + "".join(f"{one}\t{one}s\n" for one in WORDS), "utf-8")
     return {
         "find translation-score": lambda out: find_translation(FindTranslation(name, pairs), out),
-        "verify removal --measure loss": lambda out: verify_removal(
+        "verify removal --measure loss": lambda out: removal.run(
             VerifyRemoval(
-                "5.1,10.2,11.2",
+                heads="5.1,10.2,11.2",
                 model=name,
                 pairs=replace(pairs, limit=6),
-                removal=Removal(draws=5, loss_draws=5, measure=("loss",)),
+                draws=5,
+                loss_draws=5,
+                measure=("loss",),
                 baseline=Rules(examples=1),
             ),
             out,

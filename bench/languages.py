@@ -24,9 +24,10 @@ from headscope.runs import encode
 from headscope.studies.bars import progress
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
-from headscope.studies.verify.layers import VerifyLayers, verify_layers
-from headscope.studies.verify.perplexity import VerifyPerplexity, verify_perplexity
-from headscope.verify.languages.conditions import LanguageRemoval, LayerRemoval
+from headscope.studies.verify.layers import VerifyLayers
+from headscope.studies.verify.layers import comparison as layers
+from headscope.studies.verify.perplexity import VerifyPerplexity
+from headscope.studies.verify.perplexity import comparison as perplexity
 
 
 def main() -> None:
@@ -48,18 +49,14 @@ def main() -> None:
         for seed in given.seeds:
             place = given.runs / f"seed-{seed}"
             find_lahis(FindLahis(score=Lahis(seed=seed)), place / "found", update)
-            removal = LanguageRemoval(draws=given.draws, seed=seed, batch_tokens=2048)
-            config = VerifyPerplexity((str(place / "found"),), documents=documents, removal=removal)
+            drawing = {"draws": given.draws, "seed": seed, "batch_tokens": 2048}
+            config = VerifyPerplexity(heads=(str(place / "found"),), documents=documents, **drawing)
             name = f"perplexity-{size}"
-            runs[f"seed {seed}"] = _brief(encode(verify_perplexity(config, place / name, update)))
+            runs[f"seed {seed}"] = _brief(encode(perplexity.run(config, place / name, update)))
             if given.layers:
-                whole = VerifyLayers(
-                    str(place / "found"),
-                    documents=documents,
-                    removal=LayerRemoval(draws=given.draws, seed=seed, batch_tokens=2048),
-                )
+                whole = VerifyLayers(heads=str(place / "found"), documents=documents, **drawing)
                 name = f"layers-{size}"
-                told = encode(verify_layers(whole, place / name, update))
+                told = encode(layers.run(whole, place / name, update))
                 runs[f"seed {seed}"]["layers"] = {
                     **{key: told[key] for key in ("signature", "seconds")},
                     "profile": told["details"]["profile"],

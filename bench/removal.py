@@ -22,8 +22,8 @@ from headscope.runs import encode
 from headscope.studies.bars import progress
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.pairs import PairsChoice
-from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.translation import Removal
+from headscope.studies.verify.removal import VerifyRemoval
+from headscope.studies.verify.removal import comparison as removal
 
 ALL = PairsChoice(pair=("all",))
 FEW = replace(ALL, limit=10)
@@ -41,23 +41,22 @@ def main() -> None:
         find_translation(FindTranslation(pairs=ALL), found, update)
         asked = {
             "eleven conditions, 200 sentences": VerifyRemoval(
-                str(found), pairs=FEW, removal=Removal(draws=9, controls=("random",))
+                heads=str(found), pairs=FEW, draws=9, controls=("random",)
             ),
-            "default": VerifyRemoval(str(found), pairs=ALL),
-            f"{given.draws} draws": VerifyRemoval(
-                str(found), pairs=FEW, removal=Removal(draws=given.draws)
-            ),
+            "default": VerifyRemoval(heads=str(found), pairs=ALL),
+            f"{given.draws} draws": VerifyRemoval(heads=str(found), pairs=FEW, draws=given.draws),
             "doses over k": VerifyRemoval(
-                str(found), ("5", "14", "20", "30"), pairs=FEW, removal=Removal(draws=5)
+                heads=str(found), k=("5", "14", "20", "30"), pairs=FEW, draws=5
             ),
             "doses over gates": VerifyRemoval(
-                str(found),
+                heads=str(found),
                 pairs=FEW,
-                removal=Removal(gates=(0.0, 0.5, 1.5, 2.0, 3.0, 5.0), draws=5),
+                gates=(0.0, 0.5, 1.5, 2.0, 3.0, 5.0),
+                draws=5,
             ),
         }
         results = {
-            name: encode(verify_removal(config, given.runs / name.replace(" ", "-"), update))
+            name: encode(removal.run(config, given.runs / name.replace(" ", "-"), update))
             for name, config in asked.items()
         }
     told = {

@@ -20,8 +20,8 @@ from headscope.runs import encode
 from headscope.studies.bars import progress
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.pairs import PairsChoice
-from headscope.studies.verify.tasks import VerifyTasks, verify_tasks
-from headscope.verify.translation import Removal
+from headscope.studies.verify.tasks import VerifyTasks
+from headscope.studies.verify.tasks import comparison as tasks
 
 CROSS = {task.name for task in CROSS_LINGUAL}
 
@@ -40,11 +40,13 @@ def main() -> None:
     with progress() as update:
         pairs = PairsChoice(pair=("all",), limit=given.sentences)
         find_translation(FindTranslation(pairs=pairs), given.runs / "heads", update)
-        removal = Removal(draws=given.draws, seed=given.seed)
         config = VerifyTasks(
-            (str(given.runs / "tasks"),), str(given.runs / "heads"), removal=removal
+            task=(str(given.runs / "tasks"),),
+            heads=str(given.runs / "heads"),
+            draws=given.draws,
+            seed=given.seed,
         )
-        result = encode(verify_tasks(config, given.runs / "verify", update))
+        result = encode(tasks.run(config, given.runs / "verify", update))
     details = result["details"]
     told = {
         "command": "bench/tasks.py",

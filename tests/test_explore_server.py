@@ -698,7 +698,7 @@ def test_a_signal_ends_it_at_any_moment_without_a_trace(
                     asking = posted(served, moment, {**long, "new_tokens": 512})
                     time.sleep(0.5)
             process.send_signal(getattr(signal, name))
-            assert process.wait(10) == (130 if moment == "start" else 0)
+            assert process.wait(60) == (130 if moment == "start" else 0)
             if asking is not None:
                 asking.close()
             assert "Traceback" not in process.stderr.read()
@@ -729,7 +729,7 @@ def test_compiled_code_does_not_put_off_the_end(tmp_path: Path) -> None:
             folder = Path(process.stdout.readline().strip())
             assert (folder / "token").is_file()
             process.send_signal(signal.SIGINT)
-            assert process.wait(10) == 130
+            assert process.wait(60) == 130
         finally:
             process.kill()
     assert not folder.exists()

@@ -13,13 +13,19 @@ from hypothesis import strategies as st
 
 from headscope.errors import InputError
 from headscope.evidence.blocks import few_sets
-from headscope.evidence.controls import SHUFFLES, sets_of
+from headscope.evidence.controls import (
+    DEFAULT,
+    SHUFFLES,
+    Draws,
+    SelectedHeads,
+    planned,
+    sets_of,
+)
 from headscope.evidence.rows import Statistic
 from headscope.evidence.table import evidence as evidence_of
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.draws import Choices, Way, distinct_sets, draw_sets
 from headscope.measure import least_p, p_draws
-from headscope.verify.translation import Removal, conditions
 
 counts = st.lists(st.integers(0, 5), min_size=1, max_size=5).filter(lambda c: sum(c) >= 2)
 
@@ -78,13 +84,13 @@ def test_shuffled_masks_are_all_others_of_the_size(
 def test_conditions_hold_each_possible_set_once_and_results_say_so() -> None:
     """Of two layers of four heads: any other 2 of the 8, and the 5 other pairs of the layer."""
     heads = HeadSet.parse("0.0,0.1", Geometry((4, 4)))
-    planned = conditions([heads], Removal(draws=30))
-    drawn = Counter(condition.kind for condition in planned)
+    conditions = planned([SelectedHeads(heads)], Draws(30, DEFAULT))
+    drawn = Counter(condition.kind for condition in conditions)
     assert (drawn["random"], drawn["same layers"]) == (27, 5)
     assert (least_p(27), least_p(5)) == (1 / 28, 1 / 6)
     assert p_draws(0.0, [1.0] * 27) == least_p(27)
-    counts = {"a": {"chrf": [np.ones((3, 2))] * len(planned)}}
-    evidence = evidence_of(planned, counts, {"chrf": Statistic("chrF++")})
+    counts = {"a": {"chrf": [np.ones((3, 2))] * len(conditions)}}
+    evidence = evidence_of(conditions, counts, {"chrf": Statistic("chrF++")})
     (said,) = few_sets(evidence, 30)
     assert "27 random heads" in said and "5 random heads of the same layers" in said
     assert "0.167" in said and few_sets(evidence, 5) == []

@@ -37,8 +37,8 @@ from headscope.studies.models import (
 )
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.use.prompts import GivenPrompt, rendered
-from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.translation import Removal
+from headscope.studies.verify.removal import VerifyRemoval
+from headscope.studies.verify.removal import comparison as removal
 
 CHATML = (
     "{% if messages[0].role != 'system' %}<|im_start|>system\nYou are Qwen.<|im_end|>\n{% endif %}"
@@ -602,15 +602,18 @@ def test_scores_have_it_and_the_settings_too(command: Callable[..., Any], tmp_pa
 def test_a_comparison_has_it_among_its_cautions(tmp_path: Path) -> None:
     lm, pairs = chat_model(PLACES["deepseek r1"][0]), find_helpers.pairs("en-de", 3)
     write_pairs(tmp_path / "pairs.tsv", pairs.pairs)
-    removal = Removal(measure=("loss",), draws=1, controls=("random",))
     choice = PairsChoice(("en-de",), (str(tmp_path / "pairs.tsv"),))
-    with (
-        given_model(lm) as named,
-        pytest.warns(Caution, match=r"behind '<\|Assistant\|>'"),
-    ):
-        found = verify_removal(
-            VerifyRemoval("0.0", (), ModelChoice(**named), choice, removal), tmp_path / "run"
+    with given_model(lm) as named:
+        config = VerifyRemoval(
+            heads="0.0",
+            model=ModelChoice(**named),
+            pairs=choice,
+            measure=("loss",),
+            draws=1,
+            controls=("random",),
         )
+        with pytest.warns(Caution, match=r"behind '<\|Assistant\|>'"):
+            found = removal.run(config, tmp_path / "run")
     words = str(ChatWriter(lm.tokenizer).contradiction)
     assert sentence_of(words) in found.cautions
 

@@ -30,8 +30,8 @@ from headscope.lm.tokens import ChatWriter, encode, end_of_turn, tokenise
 from headscope.pocket.facts import sample_needles
 from headscope.studies.models import ModelChoice, given_model
 from headscope.studies.pairs import PairsChoice, find_and_check, read_directions
-from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.translation import Removal
+from headscope.studies.verify.removal import VerifyRemoval
+from headscope.studies.verify.removal import comparison as removal
 from verify_helpers import scores
 
 CHATML = (
@@ -384,12 +384,17 @@ def test_answers_alone_are_measured_and_the_whole_is_kept(
     monkeypatch.setattr(LanguageModel, "generate", generate)
     made = {}
     for name, only in (("whole", None), ("answers", True)):
-        removal = Removal(chat=False, draws=1, controls=("random",), answer_only=only)
         with given_model(lm) as named:
             config = VerifyRemoval(
-                "0.0", (), ModelChoice(**named), PairsChoice(("en-de",), (str(data),)), removal
+                heads="0.0",
+                model=ModelChoice(**named),
+                pairs=PairsChoice(("en-de",), (str(data),)),
+                chat=False,
+                draws=1,
+                controls=("random",),
+                answer_only=only,
             )
-            made[name] = verify_removal(config, tmp_path / name)
+            made[name] = removal.run(config, tmp_path / name)
     chrf = {name: scores(own)["original"]["chrf"] for name, own in made.items()}
     assert chrf["answers"] == pytest.approx(100)
     assert chrf["whole"] < 90

@@ -21,8 +21,8 @@ from headscope.studies.atlas import Atlas, atlas
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.models import ModelChoice, model_inputs
 from headscope.studies.pairs import HALVES, PairsChoice, find_and_check, read_directions
-from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.translation import Removal
+from headscope.studies.verify.removal import VerifyRemoval
+from headscope.studies.verify.removal import comparison as removal
 
 SIZES = {"en-de": 16, "de-es": 12}
 
@@ -107,11 +107,13 @@ def test_one_file_finds_and_verifies(
     model, choice = inputs
     found = tmp_path / "find"
     find_translation(FindTranslation(model, replace(choice, split="find"), SCORE), found)
-    few = Removal(draws=1, max_new_tokens=2, ablate=("zero", "mean"))
-    tested = VerifyRemoval(str(found), ("2",), model, replace(choice, split="verify"), removal=few)
-    assert verify_removal(tested, tmp_path / "verify").details.leakage.overlap == 0
+    tested = VerifyRemoval(
+        heads=str(found), k=("2",), model=model, pairs=replace(choice, split="verify"),
+        draws=1, max_new_tokens=2, ablate=("zero", "mean"),
+    )  # fmt: skip
+    assert removal.run(tested, tmp_path / "verify").details.leakage.overlap == 0
     with pytest.raises(InputError, match="--split verify"):
-        verify_removal(replace(tested, pairs=choice), tmp_path / "whole")
+        removal.run(replace(tested, pairs=choice), tmp_path / "whole")
 
 
 def write(path: Path, rows: list[tuple[str, str]]) -> Path:

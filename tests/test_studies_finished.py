@@ -36,8 +36,8 @@ from headscope.studies.survey import Survey, survey
 from headscope.studies.survey_plans import SurveyData
 from headscope.studies.tasks import TaskChoice
 from headscope.studies.use.rate import UseRate, use_rate
-from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.translation import Removal
+from headscope.studies.verify.removal import VerifyRemoval
+from headscope.studies.verify.removal import comparison as removal
 from lm_helpers import VARIED, saved
 
 Step = tuple[Callable[..., Any], Any]
@@ -66,8 +66,8 @@ def steps_of(place: Path) -> dict[str, Step]:
     return {
         "translation": (find_translation, FindTranslation(model, data)),
         "removal": (
-            verify_removal,
-            VerifyRemoval("0.1", (), model, data, Removal(draws=1, max_new_tokens=2)),
+            removal.run,
+            VerifyRemoval(heads="0.1", model=model, pairs=data, draws=1, max_new_tokens=2),
         ),
         "atlas": (
             atlas,

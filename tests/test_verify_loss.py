@@ -24,8 +24,8 @@ from headscope.runs import encode
 from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.verify.measure import MeasureAgain, measure_again
-from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.translation import Removal
+from headscope.studies.verify.removal import VerifyRemoval
+from headscope.studies.verify.removal import comparison as removal
 from headscope.verify.translation.conditions import ReferenceLosses
 from headscope.verify.translation.evidence import GAP, removal_evidence
 from lm_helpers import folded
@@ -44,8 +44,10 @@ def choose(folder: Path, name: str, chat: bool, **more: Any) -> VerifyRemoval:
     tokenizer.save_pretrained(folder / "model")
     files = tuple(f"{pair}={data(folder, pair)}" for pair in ("en-de", "de-en"))
     pairs = PairsChoice(("en-de", "de-en"), files, shots=more.pop("shots", 0))
-    settings = Removal(template=TEMPLATE, measure=("loss",), **more)
-    return VerifyRemoval("1.0,0.3,1.2", (), ModelChoice(str(folder / "model")), pairs, settings)
+    model = ModelChoice(str(folder / "model"))
+    return VerifyRemoval(
+        heads="1.0,0.3,1.2", model=model, pairs=pairs, template=TEMPLATE, measure=("loss",), **more
+    )
 
 
 def naive(config: VerifyRemoval, result: RemovalResult) -> dict[str, Any]:
@@ -85,7 +87,7 @@ def test_losses_are_those_of_a_naive_loop(
     name: str, chat: bool, shots: int, tmp_path: Path
 ) -> None:
     config = choose(tmp_path, name, chat, shots=shots, loss_draws=2, gates=(0.0, 2.0))
-    result = verify_removal(config, tmp_path / "run")
+    result = removal.run(config, tmp_path / "run")
     assert result.details.measures == ("loss",)
     assert not (tmp_path / "run" / "outputs.jsonl").exists()
     expected = naive(config, result)
@@ -160,13 +162,11 @@ def test_texts_are_those_of_the_first_draws_and_both_can_be_measured_again(
     tmp_path: Path,
 ) -> None:
     config = choose(tmp_path, "pocket-like", False, loss_draws=4, draws=2, max_new_tokens=4)
-    removal = replace(config.removal, measure=("loss", "text"))
-    both = verify_removal(replace(config, removal=removal), tmp_path / "both")
-    only = replace(removal, measure=None)
-    texts = verify_removal(replace(config, removal=only), tmp_path / "texts")
-    losses = verify_removal(config, tmp_path / "losses")
+    both = removal.run(replace(config, measure=("loss", "text")), tmp_path / "both")
+    texts = removal.run(replace(config, measure=None), tmp_path / "texts")
+    losses = removal.run(config, tmp_path / "losses")
     assert both.details.measures == ("text", "loss")
-    assert both.details.draws == {"text": 2, "loss": 4}
+    assert (both.details.text_draws, both.details.draws) == (2, 4)
 
     def named(result: RemovalResult, name: str) -> dict[str, tuple[Any, ...]]:
         by_id = {each.id: each.heads for each in result.evidence.conditions}
@@ -190,7 +190,7 @@ def test_a_stopped_run_goes_on_and_links_are_part_of_the_signature(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = choose(tmp_path, "pocket-like", False, loss_draws=3)
-    whole = verify_removal(config, tmp_path / "whole")
+    whole = removal.run(config, tmp_path / "whole")
     stopped = tmp_path / "stopped"
 
     def stop(_: str, done: int, __: int) -> None:
@@ -198,10 +198,10 @@ def test_a_stopped_run_goes_on_and_links_are_part_of_the_signature(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        verify_removal(config, stopped, stop)
+        removal.run(config, stopped, stop)
     file = stopped / "parts" / "reference-losses.jsonl"
     kept = file.read_bytes()
-    result = verify_removal(config, stopped)
+    result = removal.run(config, stopped)
     assert kept and file.read_bytes().startswith(kept)
     assert (
         file.read_bytes() == (tmp_path / "whole" / "parts" / "reference-losses.jsonl").read_bytes()

@@ -30,8 +30,9 @@ from headscope.runs import encode
 from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.verify.measure import MeasureAgain, measure_again
-from headscope.studies.verify.removal import VerifyRemoval, verify_removal
-from headscope.verify.translation import Removal, conditions, measures
+from headscope.studies.verify.removal import VerifyRemoval
+from headscope.studies.verify.removal import comparison as removal
+from headscope.verify.translation import Removal, measures
 from headscope.verify.translation.evidence import TEXTS, removal_evidence
 from headscope.verify.translation.measures import Translations
 from lm_helpers import folded
@@ -67,9 +68,9 @@ def removed(
 ) -> RemovalResult:
     """The result of a run with these settings of `Removal`; `rank` is the command's."""
     rank = settings.pop("rank", "above-chance")
-    chosen = Removal(**{"draws": 1, "max_new_tokens": 4, **settings})
-    config = VerifyRemoval(spec, k, ModelChoice(str(model)), pairs, chosen, rank=rank)
-    return verify_removal(config, out)
+    chosen = {"draws": 1, "max_new_tokens": 4, "rank": rank, **settings}
+    config = VerifyRemoval(heads=spec, k=k, model=ModelChoice(str(model)), pairs=pairs, **chosen)
+    return removal.run(config, out)
 
 
 def measured_again(out: Path) -> RemovalResult:
@@ -181,17 +182,18 @@ def test_a_killed_run_ends_with_the_same_result(model: Path, tmp_path: Path) -> 
     data = write_data(tmp_path / "pairs.tsv")
     # Two sets, and two draws of each kind beside each.
     config = VerifyRemoval(
-        "1.0,0.2,1.3",
-        (1, 3),
-        ModelChoice(str(model)),
-        PairsChoice(("en-de",), (str(data),)),
-        Removal(draws=2, max_new_tokens=4),
+        heads="1.0,0.2,1.3",
+        k=(1, 3),
+        model=ModelChoice(str(model)),
+        pairs=PairsChoice(("en-de",), (str(data),)),
+        draws=2,
+        max_new_tokens=4,
     )
     # Two of the conditions, of eight texts each, are written together.
     changes = {"headscope.evidence.runner.KEPT_AT_ONCE": 16}
     # Each time the sixteen texts report, and the end of both blocks.
     _, kept = process_helpers.resumed(
-        verify_removal, config, tmp_path, 2 * 17, titles=("translating",), changes=changes
+        "verify removal", config, tmp_path, 2 * 17, titles=("translating",), changes=changes
     )
     assert kept["outputs.jsonl"].count(b"\n") == 2
 
@@ -470,18 +472,16 @@ def test_the_heads_removed_are_the_highest_above_chance_or_by_score(
 def test_settings_that_cannot_be(settings: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         Removal(**settings)
-    with pytest.raises(InputError, match="no set of heads"):
-        conditions([], Removal())
 
 
 def test_pocket_needs_its_translation_heads(tmp_path: Path) -> None:
     """Its six best heads by translation score, against as many others of the last two layers."""
     config = VerifyRemoval(
-        "4.3,5.1,5.3,5.11,4.2,5.0",
+        heads="4.3,5.1,5.3,5.11,4.2,5.0",
         pairs=PairsChoice(("en-de", "tr-es"), limit=8),
-        removal=Removal(draws=2),
+        draws=2,
     )
-    result = verify_removal(config, tmp_path / "run")
+    result = removal.run(config, tmp_path / "run")
     evidence = result.evidence
     base, top = evidence.level("chrf"), evidence.level("chrf", evidence.main)
     assert base is not None and base.value > 85

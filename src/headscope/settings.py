@@ -89,6 +89,11 @@ class MadeBy:
 class Settings:
     """A frozen dataclass whose values are checked when it is made."""
 
+    @classmethod
+    def of_options(cls, **values: Any) -> Any:
+        """The settings where these options are given, those of the command line or of Python."""
+        return cls(**values)
+
     def __post_init__(self) -> None:
         """`InputError` for a value outside the bounds or the choices of its field."""
         owner: Any = type(self)
@@ -189,7 +194,7 @@ def build(owner: Any, given: Mapping[str, Any], part: Nested = Nested()) -> Any:
             inside = mark if isinstance(mark, Nested) else Nested()
             if next(options_in(kind, inside), None) is not None:
                 values[name] = build(kind, given, inside)
-    return (part.make or owner)(**values)
+    return (part.make or getattr(owner, "of_options", owner))(**values)
 
 
 class Final(NamedTuple):

@@ -7,14 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headscope.evidence.rows import Statistic
-from headscope.results.common import (
-    Ablation,
-    BaselineCheck,
-    Checked,
-    ComparedResult,
-    Leakage,
-    Ranking,
-)
+from headscope.results.common import Ablation, Checked, ComparedDetails, ComparedResult
 from headscope.results.head_scores import ScoresResult
 from headscope.runs import Record, entry
 from headscope.runs.reading import result_of
@@ -88,23 +81,19 @@ class Removed(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemovalDetails(Ranking, Ablation):
+class RemovalDetails(ComparedDetails):
     """What was asked of a removal, and what it measured beside its rows.
 
-    `heads` are those of the largest k, the best first; `outside_note` says why token alignment
-    heads are not known.
+    `heads` are those of the largest k, the best first; the first `text_draws` random sets are those
+    whose texts were measured.
     """
 
     k: tuple[int, ...] = ()
     gates: tuple[float, ...] = (0.0,)
     measures: tuple[str, ...] = ("text",)
-    draws: Mapping[str, int] = field(default_factory=dict)
+    text_draws: int = 0
     heads: tuple[str, ...] = ()
     threshold: float | None = None
-    seed: int = 0
-    outside_note: str | None = None
-    leakage: Leakage | None = None
-    baseline_check: BaselineCheck = field(default_factory=BaselineCheck)
     removed: Removed = field(default_factory=Removed)
 
 

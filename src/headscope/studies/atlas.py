@@ -16,7 +16,8 @@ from headscope import options
 from headscope.compare.sets import overlaps
 from headscope.data.pairs import PairFile
 from headscope.errors import naming
-from headscope.evidence.controls import DEFAULT, Controlled
+from headscope.evidence.blocks import few_sets
+from headscope.evidence.controls import DEFAULT, Controlled, SelectedHeads, planned
 from headscope.evidence.rows import Basis, Evidence
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import (
@@ -24,6 +25,7 @@ from headscope.heads import (
     HeadScores,
     HeadSet,
     Rank,
+    about_rank,
     check_thresholds,
     count_of,
     default_amount,
@@ -44,9 +46,9 @@ from headscope.studies.pairs import PairsChoice, find_and_check, pair_cautions, 
 from headscope.studies.report import write_report
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
-from headscope.studies.verify.removal import details_of, removal_run
-from headscope.studies.verify.removal_show import concluded
-from headscope.verify.translation import Removal, conditions
+from headscope.studies.verify.removal import about_removal, removal_run
+from headscope.studies.verify.removal_show import answer, cautions
+from headscope.verify.translation import Removal
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -147,9 +149,12 @@ def _make(
     texts = ([pair.source for pair in file.pairs] for file in checked_on.values())
     basis = Basis.on(lm, texts, avoid=mean.select(config.threshold))
     evidence, details = _check(lm, config, heads, basis, checked_on, reference, run, progress)
-    result = AtlasResult(
+    details = replace(details, baseline_check=works["baseline_check"])
+    return AtlasResult(
         **vars(describe_all(scores, *how)),
         baseline_works=works["baseline_works"],
+        verdict=answer(evidence, details),
+        cautions=(*cautions(evidence, details), *few_sets(evidence, config.draws)),
         config=dict(plain(asdict(config))),
         data={
             pair: decode(AtlasData, _about_data(found_on[pair], checked_on[pair], scores[pair]))
@@ -158,10 +163,9 @@ def _make(
         directions={pair: describe(part, *how) for pair, part in scores.items()},
         overlap=_overlaps(scores, len(heads), rank),
         evidence=evidence,
-        details=replace(details, baseline_check=works["baseline_check"]),
+        details=details,
         report=str((run.path / "report.html").resolve()),
     )
-    return concluded(result)
 
 
 def _amount(config: Atlas, lm: LanguageModel) -> Amount:
@@ -209,11 +213,17 @@ def _check(
         batch_tokens=config.score.batch_tokens,
     )
     replacements = reference.replacements(lm, removal)
-    evidence, removed = removal_run(
-        lm, checked_on, conditions([heads], removal, basis), removal, run, replacements, progress
+    under = planned([SelectedHeads(heads)], removal, basis, removal.ablate)
+    evidence, removed = removal_run(lm, checked_on, under, removal, run, replacements, progress)
+    details = RemovalDetails(
+        **about_rank(heads),
+        **about_removal([heads], removal, removed),
+        draws=removal.draws,
+        seed=removal.seed,
+        ablate=config.ablate,
+        reference_text=reference.facts,
     )
-    about = replace(details_of([heads], removal), reference_text=reference.facts, removed=removed)
-    return evidence, about
+    return evidence, details
 
 
 command = Study(Atlas, atlas, result=AtlasResult, show=show_atlas)

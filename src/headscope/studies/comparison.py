@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
 
 from headscope import options
 from headscope.evidence.blocks import few_sets
-from headscope.evidence.controls import Changing, SelectedHeads, planned
+from headscope.evidence.controls import Changing, Draws, SelectedHeads, planned
 from headscope.evidence.rows import Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import Numbers, evidence_of_parts
 from headscope.executors import Execution
@@ -66,6 +66,7 @@ class InWorkers(Comparing):
 
 Config = TypeVar("Config", bound=Comparing)
 Part = TypeVar("Part")
+AnyResult = TypeVar("AnyResult", bound=ComparedResult)
 
 
 @dataclass(frozen=True)
@@ -178,7 +179,7 @@ class Comparison(Generic[Config, Part]):
         works: whether the model does the task at all.
         cautions: what weakens the answer, beside what weakens any, in sentences.
         plan: heads to conditions.
-        helps: whether selected heads are said to improve what is measured.
+        sign: what the details add to the run's signature, such as links that have no seed.
     """
 
     command: str
@@ -196,8 +197,11 @@ class Comparison(Generic[Config, Part]):
     )
     works: Callable[[Bench[Config, Part]], Works | None] = lambda bench: None
     cautions: Callable[[Evidence, Any], Iterable[str]] = lambda found, details: ()
+    sign: Callable[[Any], str] = lambda details: ""
     plan: Callable[[Sequence[SelectedHeads], Config, Basis], Sequence[Condition]] = (
-        lambda sets, config, basis: planned(sets, config, basis, config.ablate)
+        lambda sets, config, basis: planned(
+            sets, Draws(config.most_draws, config.controls, config.seed), basis, config.ablate
+        )
     )
 
     @property
@@ -244,27 +248,22 @@ class Comparison(Generic[Config, Part]):
             found, about = self.measure(bench)
             details = self.details(
                 **ranking,
-                draws=config.draws,
+                draws=config.most_draws,
                 seed=config.seed,
-                ablate=config.ablate,
+                ablate=config.ablate[0],
                 reference_text=reference.facts,
                 leakage=examples.leakage,
                 outside_note=chosen.note,
                 baseline_check=works["baseline_check"] if works else None,
                 **about,
             )
-            return self.result(
+            result = self.result(
+                signature="|".join(filter(None, [run.signature, self.sign(details)])),
                 baseline_works=works["baseline_works"] if works else None,
-                verdict=self.answer(found, details),
-                cautions=(
-                    *(leakage_caution(examples.leakage, self.examples) if examples.leakage else ()),
-                    *([sentence_of(chosen.note)] if chosen.note else []),
-                    *self.cautions(found, details),
-                    *few_sets(found, config.draws),
-                ),
                 evidence=found,
                 details=details,
             )
+            return self.concluded(result)
 
         return run_with_model(
             lm,
@@ -280,3 +279,15 @@ class Comparison(Generic[Config, Part]):
             seed=config.seed,
             **examples.provenance,
         )
+
+    def concluded(self, result: AnyResult) -> AnyResult:
+        """The result with its verdict and what weakens it, which follow from table and details."""
+        found, details = result.evidence, result.details
+        note = details.outside_note
+        cautions = (
+            *(leakage_caution(details.leakage, self.examples) if details.leakage else ()),
+            *([sentence_of(note)] if note else []),
+            *self.cautions(found, details),
+            *few_sets(found, details.draws),
+        )
+        return replace(result, verdict=self.answer(found, details), cautions=cautions)

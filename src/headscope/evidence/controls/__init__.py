@@ -8,6 +8,7 @@ from itertools import product
 from typing import NamedTuple, Protocol
 
 from headscope import options
+from headscope.ablations import KINDS
 from headscope.errors import InputError, nearest
 from headscope.evidence.controls.equal_norm import EQUAL_NORM
 from headscope.evidence.controls.foreign import FOREIGN
@@ -76,13 +77,34 @@ class Controlled(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Changing(Controlled):
-    """What is done to heads, and what stands beside them: `draws` sets of every control."""
+    """What is done to heads, and what stands beside them: `draws` sets of every control.
+
+    `ablate` says what stands in the place of what is removed, "zero" or of reference examples (see
+    `headscope.lm.replacement`); several are conditions of their own, of the same heads.
+    """
 
     draws: options.Draws = 10
     controls: options.Controls = DEFAULT
-    ablate: options.Ablate = "zero"
+    ablate: options.Ablations = ("zero",)
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+
+    @property
+    def most_draws(self) -> int:
+        """The draws of what is measured under most of them."""
+        return self.draws
+
+    def __post_init__(self) -> None:
+        if sorted(set(self.ablate) & {*KINDS}) != sorted(self.ablate) or not self.ablate:
+            raise InputError(
+                f"--ablate is {', '.join(self.ablate) or 'empty'}; give "
+                f"{', '.join(KINDS)}, or several, each once"
+            )
+        if self.draws < 1:
+            raise InputError(
+                f"draws is {self.draws}; an effect needs at least one random draw beside it"
+            )
+        super().__post_init__()
 
 
 class Drawing(Protocol):
@@ -142,12 +164,13 @@ def planned(
     selected: Sequence[SelectedHeads],
     how: Drawing,
     basis: Basis = NOTHING,
-    ablate: str = "zero",
+    ablate: Sequence[str] = ("zero",),
 ) -> tuple[Condition, ...]:
-    """The model as it is; then every set at each of its gates, with its controls; `ablate` stands
-    in the place of what gates remove.
+    """The model as it is; then every set at each of its gates and with each replacement of what
+    gates remove, with its controls.
 
-    The draws of a set are the same at every gate. Raises `InputError` as `draw_sets` does.
+    The draws of a set are the same at every gate and replacement. Raises `InputError` as
+    `draw_sets` does.
     """
     conditions = [Condition()]
     for chosen in selected:
@@ -156,11 +179,11 @@ def planned(
         k = len(chosen.heads) if chosen.k is None else chosen.k
         named = tuple(map(str, chosen.heads))
         alone = Condition(SELECTED, chosen.of, k, 0.0, heads=named)
-        own_basis = basis if chosen.avoid is None else replace(basis, avoid=chosen.avoid)
-        together = (alone, *drawn(alone, chosen.heads, how, own_basis))
+        beside = basis if chosen.avoid is None else replace(basis, avoid=chosen.avoid)
+        together = (alone, *drawn(alone, chosen.heads, how, beside))
         conditions += [
-            replace(condition, gate=gate, replacement=ablate)
-            for gate, condition in product(chosen.gates, together)
+            replace(condition, gate=gate, replacement=replacement)
+            for gate, replacement, condition in product(chosen.gates, ablate, together)
         ]
     return tuple(conditions)
 

@@ -60,10 +60,9 @@ from headscope.studies.models import POCKET, model_inputs, resolved_chat
 from headscope.studies.pairs import PairsChoice, find_and_check, read_directions
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
-from headscope.studies.verify.removal import VerifyRemoval, verify_removal
+from headscope.studies.verify.removal import VerifyRemoval
 from headscope.studies.verify.tasks import VerifyTasks
 from headscope.use.rating import Rating
-from headscope.verify.translation import Removal
 
 #: Random sets of heads of each kind: with fewer than 19 p over draws cannot be 0.05.
 DRAWS = 39
@@ -333,12 +332,17 @@ def removal_steps(setting: Setting) -> Steps:
     times = 1 + len(amounts(setting)) * (1 + 2 * (setting.steering.draws or DRAWS))
     work = sentences_of(setting, POCKET_CHECKED, FLORES[1], generate=True) * times
     title = "translation without the heads"
-    own = study_step(verify_removal, _removal, "removal", title, work, ("scores",))
+    own = study_step("verify removal", _removal, "removal", title, work, ("scores",))
     return score_steps(setting, own)
 
 
 def _removal(setting: Setting) -> VerifyRemoval:
-    removal = Removal(
+    return VerifyRemoval(
+        heads=str(setting.at("scores")),
+        k=amounts(setting),
+        model=setting.model,
+        pairs=checked_on(setting),
+        rank=ranked_by(setting),
         draws=setting.steering.draws or DRAWS,
         loss_draws=setting.steering.draws,
         measure=setting.steering.measure or None,
@@ -347,8 +351,6 @@ def _removal(setting: Setting) -> VerifyRemoval:
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
     )
-    heads, pairs, rank = str(setting.at("scores")), checked_on(setting), ranked_by(setting)
-    return VerifyRemoval(heads, amounts(setting), setting.model, pairs, removal, rank=rank)
 
 
 def failure_steps(setting: Setting) -> Steps:
@@ -381,7 +383,7 @@ def task_steps(setting: Setting) -> Steps:
     for other, scored in zip(other_models(setting), other_scores(setting), strict=False):
         steps.append(scored)
         for step, study, settings in (
-            (removal[-1], verify_removal, _removal),
+            (removal[-1], "verify removal", _removal),
             (tasks, "verify tasks", _tasks),
         ):
             name, title = f"{step.name}{setting.of(other).suffix}", f"{step.title}, {other}"

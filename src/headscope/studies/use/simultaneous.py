@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.rows import unusable
 from headscope.data.words import begins_word, running_words
@@ -33,21 +34,30 @@ from headscope.evidence.rows import CURVE, NOTHING, SELECTED, Basis, Condition, 
 from headscope.evidence.runner import Within, kept_units
 from headscope.evidence.table import evidence as table
 from headscope.evidence.texts import TEXT_MEASURES, Outputs, measured_texts
+from headscope.executors import Execution
 from headscope.heads import Head, HeadSet, about_rank
+from headscope.measure.baseline import Rules
 from headscope.measure.latency import LATENCIES, curve_statistics, quality_between
 from headscope.measure.statistics import counted, counted_mean
 from headscope.progress import Progress
 from headscope.results.common import BaselineCheck, ComparedResult, Leakage, Ranking
-from headscope.runs import Run
-from headscope.settings import UNSIGNED, Nested, Option, build
+from headscope.runs import Run, encode
+from headscope.settings import UNSIGNED, Nested, Option, Settings, build
 from headscope.shown.blocks import HeadSets, Lines, Section, Series, Shown, method_section
 from headscope.shown.words import count, fixed, sentence_of
 from headscope.studies.baseline import check_translations
-from headscope.studies.models import TEMPLATED, ModelChoice, run_with_model, template_inputs
-from headscope.studies.pairs import pair_cautions, pair_inputs, read_direction
+from headscope.studies.leakage import check_leakage
+from headscope.studies.models import (
+    TEMPLATED,
+    ModelChoice,
+    resolved_chat,
+    run_with_model,
+    template_inputs,
+)
+from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_direction
 from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
-from headscope.studies.verify.removal import VerifyRemoval, head_sets, opened
+from headscope.studies.verify.removal import alignment_heads, head_sets, read_test_directions
 from headscope.verify.translation.conditions import Removal, prompts_with_limits
 
 if TYPE_CHECKING:
@@ -66,7 +76,7 @@ QUALITIES = ("chrf", "bleu")
 
 
 @dataclass(frozen=True)
-class UseSimultaneous(VerifyRemoval):
+class UseSimultaneous(Settings):
     """Translate while the source arrives word by word; where heads look says when to wait.
 
     AlignAtt with the --heads, at each --frontier, beside wait-k, local agreement and random heads:
@@ -74,6 +84,8 @@ class UseSimultaneous(VerifyRemoval):
     first --frontier.
     """
 
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: options.Amounts = field(default=(), metadata=UNSIGNED)
     # Drafts do not follow generation settings.
     model: Annotated[ModelChoice, TEMPLATED] = field(default_factory=ModelChoice)
     removal: Annotated[
@@ -83,6 +95,11 @@ class UseSimultaneous(VerifyRemoval):
             changed={"draws": Option("Draws of random heads.", min=1, default=19)},
         ),
     ] = field(default_factory=Removal)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
     frontier: Annotated[
         Numbers, Option("AlignAtt: wait while heads look at so many last words; repeatable.", min=0)
     ] = (1, 2, 4)
@@ -140,15 +157,21 @@ def use_simultaneous(
             "stream is for the command line; in Python iterate over "
             "headscope.use.interpreting.interpret"
         )
-    inputs = opened(config, out)
-    lm, removal, directions, heads = inputs.lm, inputs.removal, inputs.directions, inputs.sets[-1]
+    seed = config.removal.seed
+    directions = read_test_directions(config.pairs, config.model.model, seed)
+    leakage = check_leakage(config.heads, directions, config.allow_overlap)
+    lm = config.model.load_for(config.execution)
+    removal = resolved_chat(lm, config.removal)
+    (heads,) = head_sets(config.heads, config.k, lm, config.rank)
+    avoid, _ = alignment_heads(config.heads, removal, lm)
     prompts_with_limits(lm, [*directions.values()], removal)  # what is too long is told now
     texts = ([pair.source for pair in pairs.pairs] for pairs in directions.values())
-    points = planned(heads, config, Basis.on(lm, texts, avoid=inputs.avoid))
+    points = planned(heads, config, Basis.on(lm, texts, avoid=avoid))
     settings = {
         "settings": replace(config, removal=removal),
         "heads": list(map(str, heads)),
-        **inputs.signed,
+        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
+        "leakage": encode(leakage),
     }
 
     def compute(run: Run) -> SimultaneousResult:
@@ -174,7 +197,7 @@ def use_simultaneous(
             step=config.step,
             latency=latency,
             cpu_seconds_a_word=sum(unit["seconds"] for *_, unit in known) / words,
-            leakage=inputs.about.leakage,
+            leakage=leakage,
             baseline_check=works["baseline_check"],
         )
         found = verdict(evidence, at_latency("chrf"), evidence.curve)

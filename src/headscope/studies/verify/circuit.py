@@ -20,14 +20,16 @@ from headscope.evidence.controls import CONTROLS
 from headscope.evidence.rows import CURVE, KEPT, SELECTED, SHARE, Condition, Evidence, Statistic
 from headscope.evidence.runner import Replacements, kept_texts, pass_of
 from headscope.evidence.texts import TEXT_MEASURES
+from headscope.executors import Execution
 from headscope.find.counterfactuals import contrasts, corrupted
 from headscope.heads import Amount, count_of, named_scores, resolve_heads
 from headscope.heads.resolve import about_rank
+from headscope.measure.baseline import Rules
 from headscope.measure.statistics import counted
 from headscope.progress import Progress
 from headscope.results.common import Ablation, BaselineCheck, ComparedResult, Leakage, Ranking
 from headscope.runs import Run, encode
-from headscope.settings import UNSIGNED, Nested, Option
+from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import (
     Cell,
     HeadSets,
@@ -43,8 +45,8 @@ from headscope.shown.blocks import (
 from headscope.shown.words import count, fixed, sentence_of, tasks_of
 from headscope.studies.baseline import Works, check_tasks, check_translations
 from headscope.studies.leakage import check_leakage, check_task_leakage
-from headscope.studies.models import resolved_chat, run_with_model
-from headscope.studies.pairs import pair_cautions, pair_inputs
+from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs
 from headscope.studies.shows import (
     ablation_facts,
     few_caution,
@@ -68,11 +70,7 @@ from headscope.studies.verify.reference import (
     reference_number,
     translations,
 )
-from headscope.studies.verify.removal import (
-    VerifyRemoval,
-    measured_alone,
-    read_test_directions,
-)
+from headscope.studies.verify.removal import measured_alone, read_test_directions
 from headscope.verify.faithfulness import (
     CMD,
     CPR,
@@ -120,13 +118,15 @@ def _removal(**values: Any) -> Removal:
 
 
 @dataclass(frozen=True)
-class VerifyCircuit(VerifyRemoval):
+class VerifyCircuit(Settings):
     """Keep the best heads of a ranking and replace all others: how much of the task is left?
 
     At 0.1 to 100 % of the heads, beside random rankings, free and of the same layers. The task is
     translation, or that of --task.
     """
 
+    # The heads themselves, not their place, count in the run's signature.
+    heads: options.Heads = field(metadata=UNSIGNED)
     k: Annotated[
         tuple[Amount, ...],
         Option(
@@ -136,6 +136,8 @@ class VerifyCircuit(VerifyRemoval):
             typed=str,
         ),
     ] = field(default=(), metadata=UNSIGNED)
+    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
     removal: Annotated[
         Removal,
         Nested(
@@ -167,6 +169,10 @@ class VerifyCircuit(VerifyRemoval):
             "wrong one (difference, the default where the data name it)."
         ),
     ] = None
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
     inside: Annotated[
         Amount | None,
         Option(

@@ -24,7 +24,12 @@ from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.leakage import check_document_leakage, known_examples
 from headscope.studies.models import POCKET
 from headscope.studies.shows import ablation_facts, few_parts, model_facts
-from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
+from headscope.studies.verify.reference import (
+    REFERENCES,
+    Reference,
+    drawn_apart,
+    reference_number,
+)
 from headscope.verify.languages.conditions import Documents, Text, read_texts
 from headscope.verify.languages.evidence import text_evidence
 
@@ -95,7 +100,7 @@ def language_examples(
     model, seed = config.model.model, config.seed
     files = read_languages(documents, model, "test", seed)
     leakage = None if specs is None else documents_leakage(specs, files, overlap)
-    files, reference = set_apart(documents, model, seed, files, config.ablate)
+    files, reference = set_apart(documents, model, seed, files, reference_number(*config.ablate))
     return Examples(
         {language: ReadDocuments(file) for language, file in files.items()},
         {language: [each.text for each in file.documents] for language, file in files.items()},
@@ -145,14 +150,14 @@ def about_documents(parts: Mapping[str, ReadDocuments]) -> dict[str, dict[str, A
 
 
 def set_apart(
-    choice: DocumentsChoice, model: str, seed: int, files: Mapping[str, DocumentFile], ablate: str
+    choice: DocumentsChoice, model: str, seed: int, files: Mapping[str, DocumentFile], number: int
 ) -> tuple[dict[str, DocumentFile], Reference]:
     """The documents to read, and those that what replaces heads is made from.
 
     They are set aside of every language (see `drawn_apart`); for the pocket model without data
     they are of its train split.
     """
-    if ablate == "zero":
+    if not number:
         return dict(files), Reference()
     if not choice.data and model == POCKET:
         limited = dataclasses.replace(choice, limit=REFERENCES)

@@ -14,8 +14,8 @@ from headscope.runs import Run, carry_out_again
 from headscope.settings import Option, Settings
 from headscope.studies.baseline import judge_translations
 from headscope.studies.study import Study
-from headscope.studies.verify.removal import COMMAND, described, read_losses
-from headscope.studies.verify.removal_show import concluded, show_removal
+from headscope.studies.verify.removal import comparison, described, read_losses
+from headscope.studies.verify.removal_show import show_removal
 from headscope.verify.translation.evidence import STATISTICS, has_texts
 from headscope.verify.translation.measures import read_outputs
 
@@ -41,15 +41,14 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> Rem
     path = config.run
 
     def compute(run: Run) -> RemovalResult:
-        if run.key.command != COMMAND:
+        if run.key.command != comparison.command:
             raise InputError(
-                f"{path}: is a run of '{run.key.command}'; name the folder of a '{COMMAND}' run"
+                f"{path}: is a run of '{run.key.command}'; name the folder of a "
+                f"'{comparison.command}' run"
             )
         old = removal_of(run.path)
         evidence, details = old.evidence, old.details
-        texts = [
-            each for each in evidence.conditions if has_texts(each, details.draws.get("text", 0))
-        ]
+        texts = [each for each in evidence.conditions if has_texts(each, details.text_draws)]
         made = None
         if "text" in details.measures:
             ids, made = read_outputs(run.path / "outputs.jsonl", details.removed.directions)
@@ -63,7 +62,7 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> Rem
             run,
             evidence.conditions,
             details.removed,
-            details.draws.get("text", 0),
+            details.text_draws,
             made,
             read_losses(run, directions) if "loss" in details.measures else None,
             details.seed,
@@ -72,15 +71,18 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> Rem
         )
         details = replace(details, removed=removed)
         works = old.baseline_works
-        if (tries := details.baseline_check.tries) is not None:
+        check = details.baseline_check
+        if check is not None and (tries := check.tries) is not None:
             rules = Rules(**run.key.config["settings"]["baseline"])
             judged = judge_translations(run, rules, details.seed, tries)
             if judged["baseline_works"] is not None:
                 works = judged["baseline_works"]
                 details = replace(details, baseline_check=judged["baseline_check"])
-        own = concluded(old).cautions
+        own = comparison.concluded(old).cautions
         of_data = tuple(words for words in old.cautions if words not in own)
-        new = concluded(replace(old, evidence=measured, details=details, baseline_works=works))
+        new = comparison.concluded(
+            replace(old, evidence=measured, details=details, baseline_works=works)
+        )
         return replace(new, cautions=(*of_data, *new.cautions))
 
     result: RemovalResult = carry_out_again(path, compute)

@@ -176,7 +176,7 @@ def _texts(config: VerifyOffTarget) -> tuple[dict[str, PairFile], dict[str, Docu
         # As many prompts of each language as there are of other languages to translate from.
         number = len(read_directions(replace(pairs, limit=1), POCKET, "test", seed=config.seed))
         pairs = replace(pairs, limit=max(5, 2 * PROMPTS // number))
-    apart = 0 if config.reference_texts else reference_number(config.ablate)
+    apart = 0 if config.reference_texts else reference_number(*config.ablate)
     directions = read_directions(pairs, model, "test", PROMPTS, config.seed, apart)
     if config.pairs.data and pairs.limit is None:
         directions = {

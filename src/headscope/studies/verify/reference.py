@@ -74,10 +74,9 @@ class Reference:
 
     def replacements(self, lm: LanguageModel, settings: Ablating) -> Replacements:
         """What stands in the place of removed heads, by the kind of ablation."""
-        ablate = settings.ablate
         made: dict[str, Replacement | None] = {
             kind: self.replacement(lm, kind, settings.batch_tokens, settings.seed)
-            for kind in ((ablate,) if isinstance(ablate, str) else ablate)
+            for kind in kinds_of(settings.ablate)
             if kind != "zero"
         }
         return {**ZERO, **made}
@@ -115,6 +114,11 @@ class Reference:
         return ReferenceText(self.source, len(self.texts), self.digest) if self.texts else None
 
 
+def kinds_of(ablate: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The kinds of ablation that settings name, one or several."""
+    return (ablate,) if isinstance(ablate, str) else ablate
+
+
 def reference_number(*ablate: str) -> int:
     """How many examples are to be set aside for these kinds of ablation."""
     return REFERENCES if {*ablate} - {"zero"} else 0
@@ -145,7 +149,7 @@ class MeanAblated(Translating, Protocol):
     """Settings of a command that removes heads; `reference_texts` names a file of documents."""
 
     @property
-    def ablate(self) -> AblateName: ...
+    def ablate(self) -> AblateName | tuple[AblateName, ...]: ...
     @property
     def reference_texts(self) -> str | None: ...
     @property
@@ -219,7 +223,7 @@ def translations_or_documents(
     lm: LanguageModel, directions: Mapping[str, PairFile], settings: MeanAblated
 ) -> Reference:
     """The pairs set aside where sentence pairs are used and no file is named, else documents."""
-    if settings.ablate == "zero":
+    if not reference_number(*kinds_of(settings.ablate)):
         return Reference()
     if directions and settings.reference_texts is None:
         return translations(lm, directions, settings)

@@ -1,14 +1,12 @@
-"""Removal with controls, in a run folder: outputs, measures, tests."""
+"""Removal with controls: outputs, measures, tests."""
 
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +14,10 @@ from numpy.typing import NDArray
 from headscope import options
 from headscope.data.align import check_aligner
 from headscope.data.pairs import PairFile
+from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.errors import InputError, naming
-from headscope.evidence.rows import Basis, Condition, Evidence, Statistic
+from headscope.evidence.controls import SelectedHeads
+from headscope.evidence.rows import Condition, Evidence, Statistic
 from headscope.evidence.runner import ZERO, Replacements
 from headscope.evidence.texts import (
     TEXT_MEASURES,
@@ -25,12 +25,10 @@ from headscope.evidence.texts import (
     own_measured,
     own_statistics,
 )
-from headscope.executors import Execution
 from headscope.heads import (
     Amount,
     HeadSet,
     Rank,
-    about_rank,
     named_scores,
     resolve_heads,
 )
@@ -48,20 +46,28 @@ from headscope.results.removal import (
     Removed,
     Tokens,
 )
-from headscope.runs import Run, encode
-from headscope.settings import UNSIGNED, Nested, Settings
-from headscope.studies.baseline import check_translations
+from headscope.runs import Run
+from headscope.settings import UNSIGNED, Nested
+from headscope.studies.baseline import Works, check_translations
+from headscope.studies.comparison import (
+    ALL_PARTS,
+    Bench,
+    Chosen,
+    Comparison,
+    Examples,
+    InWorkers,
+    Measured,
+    Selecting,
+)
 from headscope.studies.leakage import check_leakage
-from headscope.studies.models import POCKET, PROMPTED, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.models import POCKET, resolved_chat
 from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
 from headscope.studies.sentences import shown_conditions
-from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
-from headscope.studies.verify.removal_show import concluded, show_removal
+from headscope.studies.verify.removal_show import answer, cautions, show_removal
 from headscope.verify.translation.conditions import (
     ReferenceLosses,
     Removal,
-    conditions,
     generate,
     reference_alignment,
     reference_losses,
@@ -86,23 +92,13 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 
-COMMAND = "verify removal"
 #: Sentences of the pocket model's own test split, over all directions and of one, if no limit is
 #: given: so that all directions take a few minutes on two cores.
 POCKET_SENTENCES, POCKET_AT_MOST, POCKET_AT_LEAST = 1000, 200, 10
 
 
-def _removal(**values: Any) -> Removal:
-    """`--draws` is the number of random sets of whatever is measured."""
-    if "loss" in values.get("measure", ()):
-        values["loss_draws"] = values.get("draws")
-    if "measure" in values:
-        values["measure"] = tuple(dict.fromkeys(values["measure"]))
-    return Removal(**values)
-
-
-@dataclass(frozen=True)
-class VerifyRemoval(Settings):
+@dataclass(frozen=True, kw_only=True)
+class VerifyRemoval(Removal, Selecting, InWorkers):
     """Translate without selected heads and without random ones, of all and of the same layers.
 
     With --measure loss the model reads the reference translations instead; the loss is reported
@@ -116,127 +112,79 @@ class VerifyRemoval(Settings):
     # The heads themselves, not their place, count in the run's signature.
     heads: options.Heads = field(metadata=UNSIGNED)
     k: options.Amounts = field(default=(), metadata=UNSIGNED)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+    # Again, since mypy takes what is given to an inherited descriptor for what it gives.
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
+        DEFAULT_TEMPLATE, Template
+    )
     pairs: PairsChoice = field(default_factory=PairsChoice)
-    removal: Annotated[
-        Removal,
-        Nested(
-            changed={"draws": options.DRAWS_OF_MEASURE},
-            make=_removal,
-        ),
-    ] = field(default_factory=Removal)
-    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    draws: Annotated[int, options.DRAWS_OF_MEASURE] = 10
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
+
+    @classmethod
+    def of_options(cls, **values: Any) -> VerifyRemoval:
+        """`--draws` is the number of random sets of whatever is measured."""
+        if "loss" in values.get("measure", ()):
+            values["loss_draws"] = values.get("draws")
+        if "measure" in values:
+            values["measure"] = tuple(dict.fromkeys(values["measure"]))
+        return cls(**values)
 
 
-class Opened(NamedTuple):
-    """What a removal begins with: sentences, model, settings with chat decided, the heads of each
-    k from few to many, and the token alignment heads, which the control `outside` leaves out.
-
-    `signed` counts in the run's signature beside settings and heads, `about` is told in its
-    result.
-    """
-
-    directions: dict[str, PairFile]
-    lm: LanguageModel
-    removal: Removal
-    sets: list[HeadSet]
-    avoid: HeadSet | None
-    signed: dict[str, Any]
-    about: RemovalDetails
-
-
-def opened(
-    config: VerifyRemoval, out: Path | None, reference: int = 0, linked: bool = False
-) -> Opened:
-    """Read sentences, model and heads; `reference` sentences of each direction are set aside.
-
-    `linked`: their links are needed, and what they lack is told before the model is loaded.
-    """
-    seed = config.removal.seed
-    directions = read_test_directions(config.pairs, config.model.model, seed, reference)
+def _read(config: VerifyRemoval) -> Examples[PairFile]:
+    apart = reference_number(*config.ablate)
+    directions = read_test_directions(config.pairs, config.model.model, config.seed, apart)
     leakage = check_leakage(config.heads, directions, config.allow_overlap)
-    for pairs in directions.values() if linked else ():
+    for pairs in directions.values() if "loss" in config.all_draws else ():
         with naming(pairs.path):
             check_aligner(pairs)
-    lm = config.model.load_for(config.execution)
-    removal = resolved_chat(lm, config.removal)
-    sets = head_sets(config.heads, config.k, lm, config.rank)
-    avoid, note = alignment_heads(config.heads, removal, lm)
-    signed = {
-        "token alignment heads": None if avoid is None else sorted(map(str, avoid)),
-        "leakage": encode(leakage),
-    }
-    about = replace(details_of(sets, removal), outside_note=note, leakage=leakage)
-    return Opened(directions, lm, removal, sets, avoid, signed, about)
-
-
-def details_of(sets: Sequence[HeadSet], removal: Removal) -> RemovalDetails:
-    """What a removal of these sets, from few to many, is asked for."""
-    return RemovalDetails(
-        **about_rank(*sets),
-        k=tuple(map(len, sets)),
-        gates=removal.gates,
-        measures=tuple(removal.all_draws),
-        draws=removal.all_draws,
-        heads=tuple(map(str, sets[-1])),
-        threshold=removal.threshold,
-        ablate=removal.ablate[0],
-        seed=removal.seed,
+    return Examples(
+        directions,
+        {name: [pair.source for pair in pairs.pairs] for name, pairs in directions.items()},
+        pair_inputs(directions),
+        leakage,
+        lambda lm, config: translations(lm, directions, config) if apart else Reference(),
+        cautions=pair_cautions(directions),
     )
 
 
-def verify_removal(
-    config: VerifyRemoval, out: Path | None = None, progress: Progress | None = None
-) -> RemovalResult:
-    """Remove heads, and as many random ones, and return what that did to translations.
+def _ready(
+    lm: LanguageModel, config: VerifyRemoval, examples: Examples[PairFile]
+) -> tuple[VerifyRemoval, Examples[PairFile]]:
+    return resolved_chat(lm, config), examples
 
-    A run that was stopped goes on where it was. Raises `InputError` if the heads were found on
-    sentences of the test data, unless `allow_overlap`.
-    """
-    began = time.monotonic()
-    apart, linked = reference_number(*config.removal.ablate), "loss" in config.removal.all_draws
-    inputs = opened(config, out, apart, linked)
-    lm, removal, directions = inputs.lm, inputs.removal, inputs.directions
-    texts = ([pair.source for pair in pairs.pairs] for pairs in directions.values())
-    planned = conditions(inputs.sets, removal, Basis.on(lm, texts, avoid=inputs.avoid))
-    reference = translations(lm, directions, removal) if apart else Reference()
-    settings = {
-        "settings": replace(config, removal=removal),
-        "sets": [[str(head) for head in heads] for heads in inputs.sets],
-        "rank": inputs.about.rank,
-        "reference text": reference.digest,
-        **inputs.signed,
-    }
 
-    def compute(run: Run) -> RemovalResult:
-        works = check_translations(lm, directions, removal, run, config.baseline, progress)
-        replacements = reference.replacements(lm, removal)
-        evidence, removed = removal_run(
-            lm, directions, planned, removal, run, replacements, progress
-        )
-        details = replace(
-            inputs.about,
-            reference_text=reference.facts,
-            baseline_check=works["baseline_check"],
-            removed=removed,
-        )
-        return concluded(
-            RemovalResult(
-                signature="|".join([run.signature, *_links(removed)]),
-                baseline_works=works["baseline_works"],
-                evidence=evidence,
-                details=details,
-            )
-        )
+def _heads(lm: LanguageModel, config: VerifyRemoval, examples: Examples[PairFile]) -> Chosen:
+    sets = head_sets(config.heads, config.k, lm, config.rank)
+    selected = [SelectedHeads(heads, gates=config.gates) for heads in sets]
+    return Chosen({ALL_PARTS: selected}, *alignment_heads(config.heads, config, lm))
 
-    data, seed = pair_inputs(directions), removal.seed
-    return run_with_model(
-        lm, COMMAND, out, settings, data, compute, began, seed=seed, kind=RemovalResult,
-        config=config, cautions=pair_cautions(directions),
+
+def _works(bench: Bench[VerifyRemoval, PairFile]) -> Works:
+    config = bench.config
+    return check_translations(
+        bench.lm, bench.parts, config, bench.run, config.baseline, bench.progress
+    )
+
+
+def _measure(bench: Bench[VerifyRemoval, PairFile]) -> Measured:
+    evidence, removed = removal_run(
+        bench.lm, bench.parts, bench.conditions[ALL_PARTS], bench.config, bench.run,
+        bench.replacements, bench.progress,
     )  # fmt: skip
+    return Measured(evidence, about_removal([*bench.chosen.every()], bench.config, removed))
+
+
+def about_removal(sets: Sequence[HeadSet], removal: Removal, removed: Removed) -> dict[str, Any]:
+    """What a removal of these sets, from few to many, tells beside its rows."""
+    return {
+        "k": tuple(map(len, sets)),
+        "gates": removal.gates,
+        "measures": tuple(removal.all_draws),
+        "text_draws": removal.all_draws.get("text", 0),
+        "heads": tuple(map(str, sets[-1])),
+        "threshold": removal.threshold,
+        "removed": removed,
+    }
 
 
 def read_test_directions(
@@ -293,14 +241,30 @@ def alignment_heads(
     return scores.select(config.threshold), None
 
 
-def _links(removed: Removed) -> list[str]:
+def _links(details: RemovalDetails) -> str:
     """What the links of the references add to a signature: aligners have no seed."""
-    digests = [links.digest for links in (removed.reference_links or {}).values()]
+    digests = [links.digest for links in (details.removed.reference_links or {}).values()]
     together = hashlib.sha256("".join(digests).encode()).hexdigest()
-    return [f"links:{together[:12]}"] if digests else []
+    return f"links:{together[:12]}" if digests else ""
 
 
-command = Study(VerifyRemoval, verify_removal, result=RemovalResult, show=show_removal)
+comparison = Comparison(
+    command="verify removal",
+    settings=VerifyRemoval,
+    result=RemovalResult,
+    details=RemovalDetails,
+    read=_read,
+    ready=_ready,
+    heads=_heads,
+    works=_works,
+    measure=_measure,
+    answer=answer,
+    cautions=cautions,
+    show=show_removal,
+    examples="sentence pairs",
+    sign=_links,
+)
+command = comparison.study
 
 
 STATISTICS = "statistics.safetensors"

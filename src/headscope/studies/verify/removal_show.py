@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 from headscope.evidence.blocks import (
     beyond,
     by_part,
     dose_lines,
-    few_sets,
     forest,
     moved,
     tables,
@@ -19,7 +16,6 @@ from headscope.evidence.blocks import (
     verdict,
 )
 from headscope.evidence.rows import WHOLE, Evidence
-from headscope.results.atlas import AtlasResult
 from headscope.results.removal import RemovalDetails, RemovalResult, Tokens
 from headscope.shown.blocks import (
     METHOD,
@@ -40,7 +36,7 @@ from headscope.shown.words import (
     sentence_of,
 )
 from headscope.studies.sentences import sentences_of
-from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, named_places
+from headscope.studies.shows import ablation_facts, model_facts, named_places
 from headscope.verify.translation.evidence import GAP, KINDS, STATISTICS, TEXTS
 
 #: chrF++ below which a model hardly translates, so that there is little to be lost.
@@ -80,7 +76,7 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
         f"{'head' if main.k == 1 else 'heads'}?",
         [f"{sentence_of(result.verdict)}", *said_of(evidence, first)],
         *uncertainty(evidence, first, main, count(level.examples if level else 0, "sentence")),
-        [*result.cautions, *leakage_caution(details.leakage)],
+        result.cautions,
         [
             *model_facts(result.model_name),
             ("directions", str(len(details.removed.directions))),
@@ -105,15 +101,9 @@ def effect(evidence: Evidence, statistic: str) -> Forest | None:
     return forest(evidence, rows, f"{words}: selected minus random heads", note)
 
 
-Concluded = TypeVar("Concluded", AtlasResult, RemovalResult)
-
-
-def concluded(result: Concluded) -> Concluded:
-    """The result with its verdict and what weakens it, which follow from its rows."""
-    evidence = result.evidence
-    name = "chrf" if evidence.level("chrf") else "nll"
-    cautions = _cautions(evidence, result.details)
-    return replace(result, verdict=verdict(evidence, name), cautions=tuple(cautions))
+def answer(evidence: Evidence, details: RemovalDetails) -> str:
+    """The verdict by the measure that a page speaks of."""
+    return verdict(evidence, "chrf" if evidence.level("chrf") else "nll")
 
 
 # ---- the finding -------------------------------------------------------------------------------
@@ -172,10 +162,10 @@ _TOKENS = ("linked", "linked_later", "unlinked")
 
 
 # ---- what weakens it ---------------------------------------------------------------------------
-def _cautions(evidence: Evidence, details: RemovalDetails) -> Iterator[str]:
+def cautions(evidence: Evidence, details: RemovalDetails) -> Iterator[str]:
+    """Few sentences, depth that may explain the effect, a model that hardly translates."""
     main = evidence.main
     yield from few_sentences(evidence)
-    yield from few_sets(evidence, max(details.draws.values(), default=0))
     if evidence.controls and "same layers" not in evidence.controls:
         yield "No random heads of the same layers were drawn: depth may explain the difference."
     for name in ("chrf", "nll"):
@@ -186,8 +176,6 @@ def _cautions(evidence: Evidence, details: RemovalDetails) -> Iterator[str]:
                 f"{evidence.statistics[name].words}: the difference to random heads of the same "
                 "layers is not significant; the layers may explain the effect."
             )
-    if details.outside_note and "outside" in evidence.controls:
-        yield sentence_of(details.outside_note)
     yield from weak_baseline(evidence)
 
 

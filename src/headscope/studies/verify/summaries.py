@@ -35,7 +35,7 @@ from headscope.studies.documents import DocumentsChoice, document_sources, pocke
 from headscope.studies.leakage import check_document_leakage
 from headscope.studies.models import POCKET
 from headscope.studies.shows import named_places
-from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart
+from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart, reference_number
 from headscope.studies.verify.writing import (
     SHARE,
     Asked,
@@ -204,7 +204,7 @@ def _set_apart(
     config: VerifySummaries, files: dict[str, SummaryFile]
 ) -> tuple[dict[str, SummaryFile], dict[str, SummaryFile]]:
     """The texts to test on, and those that what replaces heads is made from."""
-    if config.ablate == "zero":
+    if not reference_number(*config.ablate):
         return files, {}
     if not config.texts.data:
         return files, _of_pocket(config, "train", REFERENCES)

@@ -31,7 +31,7 @@ from headscope.studies.comparison import (
 )
 from headscope.studies.leakage import check_leakage
 from headscope.studies.models import ModelChoice
-from headscope.studies.verify.reference import Reference, documents
+from headscope.studies.verify.reference import Reference, documents, reference_number
 from headscope.studies.verify.removal import alignment_heads, head_sets
 from headscope.studies.verify.tasks_show import answer, cautions, show
 from headscope.verify.other_tasks.evaluate import Outcome, main_metric, run_task, tasks_evidence
@@ -98,7 +98,7 @@ class VerifyTasks(Selecting):
 def _read(config: VerifyTasks) -> Examples[LoadedTask]:
     loaded = load_tasks(config.task, config.shots, config.limit, config.seed, config.allow_code)
     leakage, reference = _leakage(config, loaded), Reference()
-    if config.ablate != "zero":
+    if reference_number(*config.ablate):
         reference = documents(
             config.reference, config.model.model, config.heads, config.allow_overlap, config.seed
         )

@@ -39,7 +39,7 @@ from headscope.studies.comparison import (
 from headscope.studies.leakage import check_document_leakage
 from headscope.studies.models import POCKET
 from headscope.studies.shows import layer_labels, named_places
-from headscope.studies.verify.reference import Reference, documents
+from headscope.studies.verify.reference import Reference, documents, reference_number
 from headscope.studies.verify.writing import (
     Asked,
     few_prompts,
@@ -125,7 +125,7 @@ Statements = Asked[TransferFile]
 
 def _read(config: VerifyTransfer) -> Examples[Statements]:
     files, reference = _files(config), Reference()
-    if config.ablate != "zero":
+    if reference_number(*config.ablate):
         reference = documents(
             config.reference, config.model.model, config.heads, config.allow_overlap, config.seed
         )

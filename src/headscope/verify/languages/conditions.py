@@ -159,30 +159,33 @@ def layer_sets(geometry: Geometry) -> list[SelectedHeads]:
 
 
 def plan_layers(
-    layers: Sequence[SelectedHeads], how: Drawing, basis: Basis = NOTHING, ablate: str = "zero"
+    layers: Sequence[SelectedHeads],
+    how: Drawing,
+    basis: Basis = NOTHING,
+    ablate: Sequence[str] = ("zero",),
 ) -> list[Condition]:
-    """The model as it is, every layer, and the controls of each.
+    """The model as it is, every layer with each replacement, and the controls of each.
 
     Random draws are spread over all layers, and the same for all layers of one size.
     """
     geometry = layers[0].heads.geometry
 
-    def removed(kind: str, of: str, heads: HeadSet, draw: int | None = None) -> Condition:
+    def removed(kind: str, of: str, heads: HeadSet, draw: int | None = None) -> list[Condition]:
         named = tuple(map(str, heads))
-        return Condition(kind, of, len(heads), 0.0, ablate, draw, named)
+        return [Condition(kind, of, len(heads), 0.0, name, draw, named) for name in ablate]
 
-    selected = [removed(SELECTED, layer.of, layer.heads) for layer in layers]
-    conditions = [Condition(), *selected]
+    conditions = [Condition()]
+    for layer in layers:
+        conditions += removed(SELECTED, layer.of, layer.heads)
     if "random" in how.controls:
-        conditions += [
-            removed("random", "", heads, number)
-            for size in sorted({len(layer.heads) for layer in layers})
-            for number, heads in enumerate(spread_draws(geometry, size, how.draws, how.seed))
-        ]
+        for size in sorted({len(layer.heads) for layer in layers}):
+            for number, heads in enumerate(spread_draws(geometry, size, how.draws, how.seed)):
+                conditions += removed("random", "", heads, number)
     named = tuple(name for name in how.controls if name != "random")
     others = Draws(how.draws, named, how.seed)
-    for layer, condition in zip(layers, selected, strict=True):
-        conditions += drawn(condition, layer.heads, others, basis)
+    for layer in layers:
+        for selected in removed(SELECTED, layer.of, layer.heads):
+            conditions += drawn(selected, layer.heads, others, basis)
     return conditions
 
 

@@ -1,14 +1,13 @@
 """Removal with controls: conditions and what they make of a model, then what that shows.
 
-`conditions` runs the model without heads and has it read references, `single` removes heads alone
-and in pairs; `measures` and `evidence` need no model.
+`conditions.py` runs the model without heads and has it read references, `single` removes heads
+alone and in pairs; `measures` and `evidence` need no model.
 """
 
 from headscope.verify.translation.conditions import (
     Removal,
-    conditions,
     generate,
     translate,
 )
 
-__all__ = ["Removal", "conditions", "generate", "translate"]
+__all__ = ["Removal", "generate", "translate"]

@@ -10,15 +10,14 @@ linked word.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice, product
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.ablations import KINDS
 from headscope.answers import answer_of
 from headscope.data.align import Alignment, align_file
 from headscope.data.pairs import PairFile
@@ -32,14 +31,14 @@ from headscope.data.prompts import (
 )
 from headscope.data.words import membership, within
 from headscope.errors import InputError, nearest
-from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
-from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition
+from headscope.evidence.controls import Changing
+from headscope.evidence.rows import Condition
 from headscope.evidence.runner import ZERO, Replacements, Within, kept_texts, kept_units, pass_of
 from headscope.heads import Gate, HeadSet
 from headscope.own import OwnMeasure
 from headscope.progress import Progress
 from headscope.runs import Kept, Run
-from headscope.settings import GIVEN, UNSIGNED
+from headscope.settings import GIVEN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,8 +81,8 @@ def check_gates(gates: Sequence[float]) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Removal(Controlled):
+@dataclass(frozen=True, kw_only=True)
+class Removal(Changing):
     """How heads are removed and what they are compared with.
 
     Attributes:
@@ -92,10 +91,6 @@ class Removal(Controlled):
         measure: "text", what the model translates, and "loss", that of the reference translation;
             None: text alone. Also functions of outputs and references (see `OwnMeasure`), which are
             measured of the translations.
-        draws: random sets of heads of each kind.
-        controls: how random sets are drawn (see `headscope.evidence.controls`).
-        ablate: what stands in the place of what is removed, "zero" or of reference examples (see
-            `headscope.lm.replacement`); several are conditions of their own, of the same heads.
         chat: None: whether the tokenizer has a chat template.
         answer_only: measure what `headscope.answers` leaves of an output.
         max_new_tokens: of an output; None: twice the source tokens and 32.
@@ -110,15 +105,10 @@ class Removal(Controlled):
     measure: Annotated[tuple[str | OwnMeasure, ...] | None, options.MEASURES] = field(
         default=None, metadata=GIVEN
     )
-    draws: options.Draws = 10
-    controls: options.Controls = DEFAULT
-    ablate: options.Ablations = ("zero",)
     threshold: options.Threshold = 0.1
     chat: options.Chat = None
     answer_only: options.AnswerOnly = field(default=None, metadata=GIVEN)
     max_new_tokens: options.MaxNewTokens = None
-    seed: options.Seed = 0
-    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     loss_draws: int | None = field(default=None, metadata=GIVEN)
 
     @property
@@ -127,6 +117,11 @@ class Removal(Controlled):
         known = {"text": self.draws, "loss": self.loss_draws or LOSS_DRAWS}
         wanted = [each if isinstance(each, str) else "text" for each in self.measure or ("text",)]
         return {name: draws for name, draws in known.items() if name in wanted}
+
+    @property
+    def most_draws(self) -> int:
+        """The draws of the measure that has most."""
+        return max(self.all_draws.values())
 
     @property
     def own_measures(self) -> tuple[OwnMeasure, ...]:
@@ -141,19 +136,10 @@ class Removal(Controlled):
                     f"the measure {name!r} is not known; {hint}use text, loss, or both"
                 )
         check_gates(self.gates)
-        if sorted(set(self.ablate) & {*KINDS}) != sorted(self.ablate) or not self.ablate:
-            raise InputError(
-                f"--ablate is {', '.join(self.ablate) or 'empty'}; give "
-                f"{', '.join(KINDS)}, or several, each once"
-            )
         if {"text", "loss"} <= set(self.all_draws) and self.all_draws["loss"] < self.draws:
             raise InputError(
                 f"draws is {self.draws} and loss_draws {self.all_draws['loss']}; the random sets "
                 "of text are the first of those of loss, so give at least as many for loss"
-            )
-        if min(self.draws, 1 if self.loss_draws is None else self.loss_draws) < 1:
-            raise InputError(
-                f"draws is {self.draws}; an effect needs at least one random draw beside it"
             )
         super().__post_init__()
 
@@ -173,29 +159,6 @@ class Translating(Protocol):
     def batch_tokens(self) -> int: ...
     @property
     def seed(self) -> int: ...
-
-
-def conditions(sets: Sequence[HeadSet], config: Removal, basis: Basis = NOTHING) -> list[Condition]:
-    """The model as it is; then, for each of `sets`, each gate and each replacement, the set and
-    its controls.
-
-    The draws of one set are the same for every gate and replacement. Raises `InputError` as
-    `draw_sets` does.
-    """
-    if not sets:
-        raise InputError("there is no set of heads to remove; name at least one head")
-    planned = [Condition()]
-    how = Draws(max(config.all_draws.values()), config.controls, config.seed)
-    for heads in sets:
-        named = tuple(map(str, heads))
-        selected = Condition(SELECTED, k=len(heads), gate=0.0, heads=named)
-        controls = [*drawn(selected, heads, how, basis)]
-        planned += [
-            replace(condition, gate=gate, replacement=replacement)
-            for gate, replacement in product(config.gates, config.ablate)
-            for condition in (selected, *controls)
-        ]
-    return planned
 
 
 def generate(
