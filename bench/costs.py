@@ -7,7 +7,7 @@ With --real the models and the data are those that `bench/real_models.py` made i
 recipe runs on a small share of its data, first while the tokens that go through the model are
 counted at each layer's output projection and at the output embedding (padding included, since it
 is computed), then --rounds times for its seconds, of which the median counts. Predicted are the
-seconds of the counted work on this machine, measured as `headscope costs --machine here` measures
+seconds of the counted work on this machine, measured as `headscope reproduce` measures
 it; ratios are measured / predicted, the larger the worse the promise. `passes_alone` is what the
 passes of each kind are predicted to take by themselves.
 """

@@ -255,7 +255,7 @@ def test_a_reader_that_is_gone_is_no_error() -> None:
 def test_a_result_that_nobody_reads_ends_as_by_a_closed_pipe() -> None:
     line = '"$@" | true; exit ${PIPESTATUS[0]}'
     told = subprocess.run(
-        ["bash", "-c", line, "bash", sys.executable, "-m", "headscope", "costs"],
+        ["bash", "-c", line, "bash", sys.executable, "-m", "headscope", "methods"],
         capture_output=True,
         text=True,
         check=False,

@@ -20,11 +20,9 @@ from transformers import (
     Qwen3MoeConfig,
 )
 
-from headscope.cli.app import main
 from headscope.errors import InputError
 from headscope.find.gate_gradients import batch_gradients, ones_gate
 from headscope.lm.model import LanguageModel
-from headscope.studies.costs.costs import EXPERIMENTS
 from headscope.studies.costs.estimate import (
     Machine,
     Rate,
@@ -426,20 +424,6 @@ def test_more_threads_than_cores_are_told(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1000)
     said = _busy(0.1, 1.0)
     assert said is not None and "1000 threads" in said and "OMP_NUM_THREADS=" in said
-
-
-def test_the_command_tells_models_and_their_costs(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["costs", "Llama-3.1-8B", "Llama-3.1-70B", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["machine"]["measured"] is None and told["machine"]["attained"] == [0.3, 0.4, 0.5]
-    eight, seventy = told["models"]
-    assert eight["shape"]["parameters"] == 8_030_261_248
-    assert [one["devices"] for one in seventy["experiments"]] == [2] * len(EXPERIMENTS)
-    for one in eight["experiments"]:
-        assert one["fastest"] <= one["seconds"] <= one["slowest"]
-    assert main(["costs"]) == 0
-    text = capsys.readouterr().out
-    assert all(name in text for name in PUBLISHED)
 
 
 def test_a_gpu_is_measured_by_launching_and_by_operations() -> None:

@@ -535,7 +535,7 @@ def test_the_time_and_memory_of_every_step_is_told() -> None:
 
 
 def test_the_costs_of_smollm2_are_the_stored_ones() -> None:
-    page = (ROOT / "docs" / "costs.md").read_text("utf-8")
+    page = (ROOT / "docs" / "scale.md").read_text("utf-8")
     told = page[page.index("On SmolLM2-135M") :].splitlines()[4:8]
     for row, (name, recipe) in zip(told, stored("costs-smollm2")["recipes"].items(), strict=True):
         numbers = f"{recipe['predicted']:.1f} | {recipe['measured']:.1f} | {recipe['ratio']:.2f}"

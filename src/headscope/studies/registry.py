@@ -66,7 +66,6 @@ COMMANDS = {
     "heads": "headscope.studies.heads",
     "check": "headscope.studies.check",
     "cache": "headscope.studies.cache",
-    "costs": "headscope.studies.costs.costs",
     "pocket sample": "headscope.studies.pocket.sample",
     "pocket tasks": "headscope.studies.pocket.tasks",
     "pocket train": "headscope.studies.pocket.train",

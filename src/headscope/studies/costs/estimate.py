@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headscope.studies.costs.shapes import LOGITS_AT_ONCE, Shape
 
@@ -102,7 +102,6 @@ class Machine:
         logits: operations a second at which the output embedding and the log-softmax behind it are
             computed; None: as those of the layers.
         busy: why the rates may be too low, as a sentence; None: nothing else seems to work here.
-        attained: shares of the peak that are assumed: the lowest, that of `forward`, the highest.
     """
 
     name: str
@@ -118,38 +117,6 @@ class Machine:
     text: float = 0.0
     logits: float | None = None
     busy: str | None = None
-    attained: tuple[float, ...] | None = None
-
-
-#: NVIDIA's figures for one H200 SXM: dense bfloat16 products, memory bandwidth, memory.
-H200 = {"operations": 989e12, "bandwidth": 4.8e12, "memory": 141e9}
-#: Share of the peak that passes attain: assumed, as lowest, middle and highest.
-ATTAINED = (0.3, 0.4, 0.5)
-#: Assumed: share of the bandwidth that steps of generation attain, and seconds that a layer's
-#: kernels take to be launched from Python, once forwards.
-_READING, _LAUNCHING = 0.6, 0.6e-3
-#: Assumed: how much of that a mixture of experts attains, whose products are many and small.
-_MIXTURES = 0.5
-
-
-def h200(attained: float = ATTAINED[1]) -> Machine:
-    """One H200 that attains this share of its peak in passes; nothing of it is measured.
-
-    Loading the model and what runs beside it on the processor are left out.
-    """
-    rate = attained * H200["operations"]
-    forward = Rate(rate, _LAUNCHING)
-    return Machine(
-        "h200",
-        forward,
-        replace(forward, layer=2.5 * _LAUNCHING),
-        forward,
-        _READING * H200["bandwidth"],
-        H200["memory"],
-        overlaps=True,
-        mixtures=_MIXTURES,
-        attained=ATTAINED,
-    )
 
 
 @dataclass(frozen=True)

@@ -31,10 +31,10 @@ from headscope.shown.words import arrow, enumeration
 from headscope.studies.comparison import (
     Bench,
     Chosen,
+    Comparing,
     Comparison,
     Examples,
     Measured,
-    Selecting,
 )
 from headscope.studies.leakage import check_document_leakage
 from headscope.studies.models import POCKET
@@ -72,7 +72,7 @@ ANSWER_TOKENS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyTransfer(Selecting):
+class VerifyTransfer(Comparing):
     """Ask about two contradicting statements, with the heads of either language scaled.
 
     A statement in language A, one in language B that contradicts it, a question in English: A's
@@ -113,6 +113,7 @@ class VerifyTransfer(Selecting):
         ANSWER_TOKENS
     )
     reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
         check_gate(self.up)
@@ -166,7 +167,7 @@ def _ready(
 def _heads(lm: LanguageModel, config: VerifyTransfer, examples: Examples[Statements]) -> Chosen:
     files = {pair: part.file for pair, part in examples.parts.items()}
     codes = list(dict.fromkeys(code for file in files.values() for code in _codes(file)))
-    heads = writing_heads(config.heads, config.k, codes, lm, config.rank)
+    heads = writing_heads(config.heads, config.k, codes, lm)
     if any(of_language.language == NAMED for of_language in heads.values()):
         raise InputError(
             f"{config.heads}: does not say which heads belong to which language; name a run of "
