@@ -155,7 +155,7 @@ def test_summaries_put_outputs_in_other_sentences_in_place(
     pocket: LanguageModel, tmp_path: Path, ablate: Any
 ) -> None:
     texts = DocumentsChoice(languages=("de",), limit=3)
-    config = VerifySummaries(heads=HEADS, texts=texts, draws=1, max_new_tokens=6, ablate=ablate)
+    config = VerifySummaries(heads=HEADS, texts=texts, draws=1, max_new_tokens=6, ablate=(ablate,))
     result = summaries.run(config, tmp_path / "run")
     apart = [one.source for one in sample_pairs("de-en", "train", 50, 0).pairs]
     reference = result.details.reference_text

@@ -63,7 +63,7 @@ def test_losses_are_those_of_a_model_without_the_heads(
         model=ModelChoice(str(model)),
         documents=choice(files),
         draws=1,
-        ablate=ablate,
+        ablate=(ablate,),
         seed=4,
         batch_tokens=40,
     )

@@ -444,7 +444,7 @@ def test_translations_are_checked_first_and_heads_may_give_their_means(
     check = result.details.baseline_check
     assert check is not None and "de-en" in check.judged
     assert result.baseline_works is False and result.details.reference_text is None
-    mean = off_target.run(replace(config, ablate="mean"), tmp_path / "mean")
+    mean = off_target.run(replace(config, ablate=("mean",)), tmp_path / "mean")
     reference, level = mean.details.reference_text, mean.evidence.level("empty", None, "en")
     assert reference is not None and reference.texts == 4  # a quarter of the data is set aside
     assert level is not None and level.examples == 12
@@ -514,8 +514,8 @@ def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
 def test_transfer_with_mean_outputs(place: Path, tmp_path: Path) -> None:
     text = text_file(tmp_path, "other", "der Hund sieht die Katze im Garten")
     zero = both_orders(place)
-    mean = replace(zero, ablate="mean", reference=str(text))
-    found = [transfer.run(one, tmp_path / one.ablate) for one in (zero, mean)]
+    mean = replace(zero, ablate=("mean",), reference=str(text))
+    found = [transfer.run(one, tmp_path / one.ablate[0]) for one in (zero, mean)]
     references = [one.details.reference_text for one in found]
     assert [each and each.texts for each in references] == [None, 2]
     as_is, up, _ = zip(*(one.details.lens.conditions for one in found), strict=True)
