@@ -29,7 +29,8 @@ from headscope.studies.registry import study_of
 from headscope.studies.survey import Survey, survey
 from headscope.studies.survey_plans import SurveyData, SurveyPlan
 from headscope.studies.tasks import TaskChoice, read_tasks
-from headscope.studies.verify.circuit import VerifyCircuit, verify_circuit
+from headscope.studies.verify.circuit import VerifyCircuit
+from headscope.studies.verify.circuit import comparison as circuit
 from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.translation import Removal
 from lm_helpers import folded
@@ -151,12 +152,14 @@ def test_areas_are_those_of_a_circuit_by_itself(
     result = judged_by(tmp_path, found, task)
     for kind in ("mean", "resample") if task else ("zero", "mean", "resample"):
         alone = VerifyCircuit(
-            found["two"],
+            heads=found["two"],
             pairs=PairsChoice() if task else PairsChoice(("en-de",), limit=JUDGED),
-            removal=Removal(ablate=(kind,), draws=3, controls=("random",)),
+            ablate=(kind,),
+            draws=3,
+            controls=("random",),
             tasks=TaskChoice((task,), held_out=JUDGED) if task else TaskChoice(),
         )
-        evidence = verify_circuit(alone, tmp_path / kind).evidence
+        evidence = circuit.run(alone, tmp_path / kind).evidence
         curve = evidence.curve
         for area in ("cpr", "cmd"):
             own, test = evidence.level(area, curve), evidence.against(area, curve)["random"]
@@ -287,7 +290,7 @@ def test_a_chat_template_is_used_by_methods_and_judges_alike(
 ) -> None:
     plan = SurveyPlan(ModelChoice(), SurveyData(chat=chat, **named), False, tmp_path, JUDGED)
     assert plan.task(pairs=True).chat is chat
-    assert circuit_settings(plan).removal.chat is chat  # verify circuit gives it to its tasks
+    assert circuit_settings(plan).chat is chat  # verify circuit gives it to its tasks
 
 
 def test_tokens_are_counted_by_layer_and_with_gradients() -> None:

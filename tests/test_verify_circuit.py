@@ -29,10 +29,9 @@ from headscope.lm.generation import GenerateConfig
 from headscope.lm.prompting import encode_answers
 from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice
-from headscope.studies.registry import study_of
-from headscope.studies.study import shown_of
 from headscope.studies.tasks import TaskChoice, counterfactuals, read_tasks
-from headscope.studies.verify.circuit import VerifyCircuit, dropped, verify_circuit
+from headscope.studies.verify.circuit import VerifyCircuit, dropped
+from headscope.studies.verify.circuit import comparison as circuit
 from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.faithfulness import (
     CMD,
@@ -52,7 +51,6 @@ from headscope.verify.faithfulness import (
     sizes_of,
 )
 from headscope.verify.masks.asking import NEW_TOKENS
-from headscope.verify.translation import Removal
 from headscope.verify.translation.evidence import LOSSES
 from lm_helpers import folded
 from loss_helpers import of_sentence
@@ -124,15 +122,15 @@ def test_a_circuit_keeps_its_heads_and_removes_all_others() -> None:
 
 
 def asked(measure: Any = None, **removal: Any) -> VerifyCircuit:
-    settings = Removal(**{"draws": 3, "controls": ("random", "same layers"), **removal})
+    settings = {"draws": 3, "controls": ("random", "same layers"), **removal}
     heads = ",".join(map(str, Geometry.uniform(6, 16).heads()))
     pairs = PairsChoice(("en-de", "de-en"), limit=3)
-    return VerifyCircuit(heads, (1, 20, 0.5), pairs=pairs, removal=settings, measure=measure)
+    return VerifyCircuit(heads=heads, k=(1, 20, 0.5), pairs=pairs, measure=measure, **settings)
 
 
 def test_faithfulness_and_areas_equal_a_naive_loop(tmp_path: Path) -> None:
     config = asked()
-    result = verify_circuit(config, tmp_path / "run")
+    result = circuit.run(config, tmp_path / "run")
     lm = config.model.load()
     directions = read_test_directions(config.pairs, "pocket", 0)
     total = lm.geometry.total
@@ -143,7 +141,7 @@ def test_faithfulness_and_areas_equal_a_naive_loop(tmp_path: Path) -> None:
         for head in map(Head.parse, kept):
             gate[head.layer, head.head] = 1
         model, pairs = folded(lm, gate), directions[name]
-        prompts = translation_prompts(pairs, config.removal.template, None, "")
+        prompts = translation_prompts(pairs, config.template, None, "")
         rows = zip(prompts, pairs.pairs, strict=True)
         return fmean(fmean(chain(*of_sentence(lm, model, *row))) for row in rows)
 
@@ -190,7 +188,7 @@ def test_faithfulness_and_areas_equal_a_naive_loop(tmp_path: Path) -> None:
 
 def test_a_text_measure_and_what_replaces_heads(tmp_path: Path) -> None:
     config = asked("text", ablate=("resample",), draws=1)
-    evidence = verify_circuit(config, tmp_path / "run").evidence
+    evidence = circuit.run(config, tmp_path / "run").evidence
     assert {each.replacement for each in evidence.conditions[1:]} == {"resample"}
     for part in evidence.single:
         whole, without = (evidence.level("chrf", each, part) for each in evidence.conditions[:2])
@@ -204,10 +202,10 @@ def test_a_text_measure_and_what_replaces_heads(tmp_path: Path) -> None:
 
 def test_of_a_single_example_those_heads_are_idle_that_do_nothing_for_it(tmp_path: Path) -> None:
     config = VerifyCircuit(
-        "5.3,5.1,4.3,0.0", (4,), pairs=PairsChoice(limit=1), measure="loss", inside=4,
-        removal=Removal(draws=1, controls=("random",), ablate=("zero",)),
+        heads="5.3,5.1,4.3,0.0", k=(4,), pairs=PairsChoice(limit=1), measure="loss", inside=4,
+        draws=1, controls=("random",), ablate=("zero",),
     )  # fmt: skip
-    result = verify_circuit(config, tmp_path)
+    result = circuit.run(config, tmp_path)
     falls = {each.of: result.evidence.level(DROP, each) for each in dropped(result.evidence)}
     assert not any(fall is None or fall.bounded for fall in falls.values())
     assert set(result.details.idle) == {head for head, fall in falls.items() if fall.value <= 0}
@@ -220,12 +218,11 @@ def test_tasks_equal_a_naive_loop(tmp_path: Path) -> None:
     tasks = TaskChoice(("plural-de",), held_out=5)
     made = {}
     for measure in ("loss", "difference", "accuracy"):
-        removal = Removal(draws=1, controls=("random",))
         config = VerifyCircuit(
-            ",".join(order), (48,), pairs=PairsChoice(), removal=removal, tasks=tasks,
-            measure=measure, inside=30,
+            heads=",".join(order), k=(48,), tasks=tasks, measure=measure, inside=30,
+            draws=1, controls=("random",),
         )  # fmt: skip
-        made[measure] = verify_circuit(config, tmp_path / measure)
+        made[measure] = circuit.run(config, tmp_path / measure)
     lm = config.model.load()
     read = read_tasks(tasks, "pocket")
     task = read["plural-de"].test
@@ -236,10 +233,10 @@ def test_tasks_equal_a_naive_loop(tmp_path: Path) -> None:
     answered = encode_answers(lm, texts, [each.output for each in task.examples], False)
     assert made["difference"].details.left_out == 5 - len(parting) < 5
     told = [
-        shown_of(study_of("verify circuit"), replace(own, details=replace(own.details, left_out=n)),
-                 tmp_path).cautions
-        for own in [made["difference"]] for n in (0, 2)
-    ]  # fmt: skip
+        circuit.concluded(replace(own, details=replace(own.details, left_out=n))).cautions
+        for own in [made["difference"]]
+        for n in (0, 2)
+    ]
     assert len(told[1]) == len(told[0]) + 1
 
     def naive(measure: str, removed: tuple[str, ...]) -> float:
@@ -298,10 +295,10 @@ def test_an_answer_after_a_line_break_is_right_as_everywhere(tmp_path: Path) -> 
     file = tmp_path / "later.json"
     file.write_text(json.dumps([{"input": word, "output": own} for word, own in later.items()]))
     config = VerifyCircuit(
-        "5.3,5.1", (2,), tasks=TaskChoice((str(file),), bare=bare), measure="accuracy",
-        removal=Removal(draws=1, controls=("random",)),
+        heads="5.3,5.1", k=(2,), tasks=TaskChoice((str(file),), bare=bare), measure="accuracy",
+        draws=1, controls=("random",),
     )  # fmt: skip
-    evidence = verify_circuit(config, tmp_path / "run").evidence
+    evidence = circuit.run(config, tmp_path / "run").evidence
     assert (level := evidence.level("accuracy")) and level.value == 1
 
 
@@ -316,7 +313,7 @@ def test_losses_that_are_no_numbers_are_refused(
 
     monkeypatch.setattr(shared_losses, "answer_losses", overflowing)
     with pytest.raises(InputError, match=r"no finite numbers.*--dtype float32"):
-        verify_circuit(asked("loss", draws=1), tmp_path / "run")
+        circuit.run(asked("loss", draws=1), tmp_path / "run")
 
 
 def test_the_inside_of_a_circuit() -> None:
@@ -374,14 +371,14 @@ def test_what_has_nothing_to_keep_is_refused() -> None:
     with pytest.raises(InputError, match="--ablate"):
         asked(ablate=("zero", "mean"))
     with pytest.raises(InputError, match="one of them"):
-        VerifyCircuit("0.1", pairs=PairsChoice(("en-de",)), tasks=TaskChoice(("ioi",)))
+        VerifyCircuit(heads="0.1", pairs=PairsChoice(("en-de",)), tasks=TaskChoice(("ioi",)))
     with pytest.raises(InputError, match="--k"):  # a ranking of three has no first five
-        verify_circuit(VerifyCircuit("0.1,0.2,0.3", (5,), tasks=TaskChoice(("plural-de",))))
+        circuit.run(VerifyCircuit(heads="0.1,0.2,0.3", k=(5,), tasks=TaskChoice(("plural-de",))))
     with pytest.raises(InputError, match="--k asks for 5"):  # though it has a first two
-        verify_circuit(VerifyCircuit("0.1,0.2,0.3", (2, 5), tasks=TaskChoice(("plural-de",))))
+        circuit.run(VerifyCircuit(heads="0.1,0.2,0.3", k=(2, 5), tasks=TaskChoice(("plural-de",))))
     for inside in (96, 5):
         with pytest.raises(InputError, match="--inside"):
-            verify_circuit(VerifyCircuit("0.1,0.2,0.3", tasks=TaskChoice(("plural-de",)),
+            circuit.run(VerifyCircuit(heads="0.1,0.2,0.3", tasks=TaskChoice(("plural-de",)),
                                          inside=inside))  # fmt: skip
 
 

@@ -102,6 +102,8 @@ class Chosen:
         sets: by part, or under `ALL_PARTS` for every one.
         avoid: what the control `outside` leaves out besides; None: nothing.
         note: why that is not known, a clause.
+        conditions: of a command that does not change the sets at their gates beside controls of
+            the same size; None: these.
         signed: what else counts in the run's signature.
         known: what else the command has found out about them, for its details.
     """
@@ -109,6 +111,7 @@ class Chosen:
     sets: Mapping[str, Sequence[SelectedHeads]]
     avoid: HeadSet | None = None
     note: str | None = None
+    conditions: Mapping[str, Sequence[Condition]] | None = None
     signed: Mapping[str, Any] = field(default_factory=dict)
     known: Any = None
 
@@ -178,7 +181,6 @@ class Comparison(Generic[Config, Part]):
         examples: what an example is called, in the plural.
         works: whether the model does the task at all.
         cautions: what weakens the answer, beside what weakens any, in sentences.
-        plan: heads to conditions.
         sign: what the details add to the run's signature, such as links that have no seed.
     """
 
@@ -198,11 +200,6 @@ class Comparison(Generic[Config, Part]):
     works: Callable[[Bench[Config, Part]], Works | None] = lambda bench: None
     cautions: Callable[[Evidence, Any], Iterable[str]] = lambda found, details: ()
     sign: Callable[[Any], str] = lambda details: ""
-    plan: Callable[[Sequence[SelectedHeads], Config, Basis], Sequence[Condition]] = (
-        lambda sets, config, basis: planned(
-            sets, Draws(config.most_draws, config.controls, config.seed), basis, config.ablate
-        )
-    )
 
     @property
     def study(self) -> Study:
@@ -223,10 +220,7 @@ class Comparison(Generic[Config, Part]):
         config, examples = self.ready(lm, config, examples)
         reference = examples.reference(lm, config)
         chosen = self.heads(lm, config, examples)
-        basis = Basis.on(lm, examples.texts.values(), avoid=chosen.avoid)
-        conditions = {
-            part: tuple(self.plan(sets, config, basis)) for part, sets in chosen.sets.items()
-        }
+        conditions = _conditions(lm, config, examples, chosen)
         ranking = about_rank(*chosen.every())
         settings = {
             "settings": config,
@@ -291,3 +285,14 @@ class Comparison(Generic[Config, Part]):
             *few_sets(found, details.draws),
         )
         return replace(result, verdict=self.answer(found, details), cautions=cautions)
+
+
+def _conditions(
+    lm: LanguageModel, config: Comparing, examples: Examples[Any], chosen: Chosen
+) -> dict[str, tuple[Condition, ...]]:
+    """By part the model as it is, the sets at their gates, and their controls."""
+    if chosen.conditions is not None:
+        return {part: tuple(conditions) for part, conditions in chosen.conditions.items()}
+    basis = Basis.on(lm, examples.texts.values(), avoid=chosen.avoid)
+    how = Draws(config.most_draws, config.controls, config.seed)
+    return {part: planned(sets, how, basis, config.ablate) for part, sets in chosen.sets.items()}

@@ -17,6 +17,7 @@ from headscope.ablations import KINDS, AblateName
 from headscope.errors import InputError
 from headscope.estimates import Draws, Estimate, Floats
 from headscope.evidence.blocks import LEVEL, draws_remedy, draws_words
+from headscope.evidence.controls import Changing
 from headscope.evidence.rows import CURVE, Condition, Evidence, Statistic
 from headscope.find.regression import random_gates
 from headscope.heads import Geometry, Head, check_geometry, count_of, named_scores
@@ -33,7 +34,12 @@ from headscope.studies.pairs import PairsChoice
 from headscope.studies.shows import few_caution
 from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import TaskChoice
-from headscope.studies.verify.circuit import VerifyCircuit, left_out_caution, read_examples
+from headscope.studies.verify.circuit import (
+    MEASURED,
+    VerifyCircuit,
+    left_out_caution,
+    read_examples,
+)
 from headscope.verify.faithfulness import (
     CMD,
     CPR,
@@ -42,7 +48,6 @@ from headscope.verify.faithfulness import (
     random_rankings,
     sizes_of,
 )
-from headscope.verify.translation import Removal
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -63,11 +68,20 @@ def circuit_settings(plan: SurveyPlan, draws: int = DRAWS) -> VerifyCircuit:
     if why := plan.untasked(pairs=True):
         raise InputError(f"methods are judged by a task or by translation: {why}")
     chat, seed = plan.data.chat, plan.data.seed
-    removal = Removal(ablate=("mean",), draws=draws, controls=(RANDOM,), chat=chat, seed=seed)
     pairs, tasks = PairsChoice(shots=plan.data.shots), plan.task()
     if plan.by_pairs:
         pairs, tasks = replace(plan.pairs("verify"), limit=plan.judged), TaskChoice()
-    return VerifyCircuit("", model=plan.model, pairs=pairs, removal=removal, tasks=tasks)
+    return VerifyCircuit(
+        heads="",
+        model=plan.model,
+        pairs=pairs,
+        tasks=tasks,
+        ablate=("mean",),
+        draws=draws,
+        controls=(RANDOM,),
+        chat=chat,
+        seed=seed,
+    )
 
 
 def set_size(geometry: Geometry) -> int:
@@ -99,8 +113,9 @@ def judges(
     lm = plan.model.load_for()
     geometry = lm.geometry
     size, sizes = set_size(geometry), sizes_of((), geometry)
-    removal, reference = examples.prepared(lm)
-    removal = replace(removal, ablate=get_args(AblateName))
+    examples = examples.for_model(lm)
+    reference = examples.reference(lm)
+    every_kind = Changing(ablate=get_args(AblateName), seed=seed)
     scored: dict[str, dict[Head, float]] = {}
     unjudged: dict[str, str] = {}
     for name, place in found.items():
@@ -121,7 +136,7 @@ def judges(
     removed = random_gates(geometry, sets, size, seed)
     settings = {
         "settings": examples.config,
-        "removal": removal,
+        "ablate": every_kind.ablate,
         "scores": {name: [*own.items()] for name, own in scored.items()},
         "sets": sets,
         "reference text": reference.digest,
@@ -141,8 +156,9 @@ def judges(
         every = {each.key: each for each in measured}
         if tell is not None:
             tell(f"{count(len(scored), 'ranking')} to judge: {len(every)} passes of the examples")
-        of = removal, reference, [*every.values()], run, progress
-        works, measure, arrays, left_out = examples.measured(lm, *of)
+        works, measure = examples.works(lm, run, progress), MEASURED[examples.which]
+        replacements = reference.replacements(lm, every_kind)
+        arrays, left_out = examples.measured(lm, [*every.values()], run, replacements, progress)
         numbers = {part: dict(zip(every, own, strict=True)) for part, own in arrays.items()}
 
         def table(conditions: Sequence[Condition]) -> Evidence:

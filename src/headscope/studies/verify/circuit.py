@@ -1,9 +1,8 @@
-"""The best heads of a ranking kept alone, in a run folder."""
+"""The best heads of a ranking kept alone."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -12,24 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
+from headscope.ablations import AblateName
 from headscope.data.pairs import PairFile
+from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.data.tasks import Example, Task
 from headscope.errors import InputError, naming
 from headscope.evidence.blocks import levels_table, table_of_tests, uncertainty, verdict
-from headscope.evidence.controls import CONTROLS
+from headscope.evidence.controls import CONTROLS, SelectedHeads
 from headscope.evidence.rows import CURVE, KEPT, SELECTED, SHARE, Condition, Evidence, Statistic
 from headscope.evidence.runner import Replacements, kept_texts, pass_of
 from headscope.evidence.texts import TEXT_MEASURES
-from headscope.executors import Execution
 from headscope.find.counterfactuals import contrasts, corrupted
-from headscope.heads import Amount, count_of, named_scores, resolve_heads
-from headscope.heads.resolve import about_rank
+from headscope.heads import Amount, HeadSet, count_of, named_scores, resolve_heads
 from headscope.measure.baseline import Rules
 from headscope.measure.statistics import counted
 from headscope.progress import Progress
-from headscope.results.common import Ablation, BaselineCheck, ComparedResult, Leakage, Ranking
-from headscope.runs import Run, encode
-from headscope.settings import UNSIGNED, Nested, Option, Settings
+from headscope.results.common import ComparedDetails, ComparedResult, Leakage
+from headscope.runs import Run
+from headscope.settings import GIVEN, UNSIGNED, Nested, Option
 from headscope.shown.blocks import (
     Cell,
     HeadSets,
@@ -44,17 +43,25 @@ from headscope.shown.blocks import (
 )
 from headscope.shown.words import count, fixed, sentence_of, tasks_of
 from headscope.studies.baseline import Works, check_tasks, check_translations
+from headscope.studies.comparison import (
+    ALL_PARTS,
+    Bench,
+    Chosen,
+    Comparison,
+    Examples,
+    InWorkers,
+    Measured,
+    Selecting,
+)
 from headscope.studies.leakage import check_leakage, check_task_leakage
-from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.models import resolved_chat
 from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs
 from headscope.studies.shows import (
     ablation_facts,
     few_caution,
-    leakage_caution,
     model_facts,
     named_places,
 )
-from headscope.studies.study import Study
 from headscope.studies.tasks import (
     TaskChoice,
     TaskSides,
@@ -81,6 +88,7 @@ from headscope.verify.faithfulness import (
     PART,
     REST,
     WAYS,
+    Size,
     circuit_evidence,
     planned,
     random_rankings,
@@ -96,7 +104,6 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.lm.prompting import Answered
 
-COMMAND = "verify circuit"
 #: Heads that a page lists.
 LISTED = 20
 
@@ -111,14 +118,8 @@ MEASURED = {
 Measure = Literal["loss", "text", "accuracy", "difference"]
 
 
-def _removal(**values: Any) -> Removal:
-    """`--draws` is the number of random rankings of each kind."""
-    given: dict[str, Any] = {"draws": 20, "controls": WAYS, **values}
-    return Removal(**given)
-
-
-@dataclass(frozen=True)
-class VerifyCircuit(Settings):
+@dataclass(frozen=True, kw_only=True)
+class VerifyCircuit(Selecting, InWorkers):
     """Keep the best heads of a ranking and replace all others: how much of the task is left?
 
     At 0.1 to 100 % of the heads, beside random rankings, free and of the same layers. The task is
@@ -136,24 +137,23 @@ class VerifyCircuit(Settings):
             typed=str,
         ),
     ] = field(default=(), metadata=UNSIGNED)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
-    removal: Annotated[
-        Removal,
-        Nested(
-            without=("gates", "threshold", "measure", "loss_draws"),
-            changed={
-                "ablate": replace(options.ABLATE, single=True),
-                "draws": Option("Random rankings of each kind.", min=1, default=20),
-                "controls": replace(
-                    options.CONTROL,
-                    help="How random rankings are drawn: random (any order of all heads), same "
-                    "layers (place by place of the same layer); repeatable; without it both.",
-                ),
-            },
-            make=_removal,
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
+        DEFAULT_TEMPLATE, Template
+    )
+    chat: options.Chat = None
+    answer_only: options.AnswerOnly = field(default=None, metadata=GIVEN)
+    max_new_tokens: options.MaxNewTokens = None
+    draws: Annotated[int, Option("Random rankings of each kind.", min=1)] = 20
+    controls: Annotated[
+        tuple[str, ...],
+        replace(
+            options.CONTROL,
+            help="How random rankings are drawn: random (any order of all heads), same layers "
+            "(place by place of the same layer); repeatable; without it both.",
         ),
-    ] = field(default_factory=_removal)
+    ] = WAYS
+    ablate: Annotated[tuple[AblateName, ...], replace(options.ABLATE, single=True)] = ("zero",)
     tasks: Annotated[
         TaskChoice,
         Nested(
@@ -169,10 +169,7 @@ class VerifyCircuit(Settings):
             "wrong one (difference, the default where the data name it)."
         ),
     ] = None
-    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
     inside: Annotated[
         Amount | None,
         Option(
@@ -185,9 +182,9 @@ class VerifyCircuit(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.removal.ablate) != 1:
+        if len(self.ablate) != 1:
             raise InputError("--ablate is given twice; one thing stands in the place of heads")
-        if foreign := [name for name in self.removal.controls if name not in WAYS]:
+        if foreign := [name for name in self.controls if name not in WAYS]:
             raise InputError(
                 f"the control {foreign[0]!r} draws no rankings; use {' or '.join(WAYS)}"
             )
@@ -201,7 +198,7 @@ class VerifyCircuit(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CircuitDetails(Ranking, Ablation):
+class CircuitDetails(ComparedDetails):
     """What was kept: the first of `heads`, best first, `k` of them at each of `shares`.
 
     `measure` is what faithfulness is of; `draws` are random rankings of each kind. `inside` is the
@@ -214,13 +211,10 @@ class CircuitDetails(Ranking, Ablation):
     shares: tuple[float, ...] = ()
     k: tuple[int, ...] = ()
     measure: str = ""
-    draws: int = 0
     inside: int = 0
     idle: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
     left_out: int = 0
-    leakage: Leakage | None = None
-    baseline_check: BaselineCheck = field(default_factory=BaselineCheck)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -230,7 +224,8 @@ class CircuitResult(ComparedResult):
     details: CircuitDetails = field(default_factory=CircuitDetails)
 
 
-class Examples(NamedTuple):
+@dataclass(frozen=True)
+class CircuitExamples:
     """What circuits are tested on, as the settings ask: directions, or tasks and what of them is
     set aside."""
 
@@ -247,41 +242,63 @@ class Examples(NamedTuple):
         tested = [sides.test for sides in self.tasks.values()]
         return check_task_leakage(heads, tested, allow_overlap)
 
-    def prepared(self, lm: LanguageModel) -> tuple[Removal, Reference]:
-        """The settings with what `chat` comes to, and what is set aside for what replaces heads."""
-        config, removal = self.config, self.config.removal
+    def for_model(self, lm: LanguageModel) -> CircuitExamples:
+        """The same with what `chat` comes to for a model."""
         if self.tasks:
-            chat = resolved_tasks(lm, _choice(config), config.model.model).chat
-            pools = ((own, self.tasks[name].pool) for name, own in self.set_aside.items())
-            rows = [row for own in pools for row in _rows(lm, *own, config)]
-            return replace(removal, chat=chat), from_tasks(rows) if rows else Reference()
-        removal = resolved_chat(lm, removal)
+            chat = resolved_tasks(lm, _choice(self.config), self.config.model.model).chat
+            return replace(self, config=replace(self.config, chat=chat))
+        return replace(self, config=resolved_chat(lm, self.config))
+
+    def reference(self, lm: LanguageModel) -> Reference:
+        """What is set aside for what replaces heads."""
+        if self.tasks:
+            pools = ((task, self.tasks[name].pool) for name, task in self.set_aside.items())
+            rows = [row for task, pool in pools for row in _rows(lm, task, pool, self.config)]
+            return from_tasks(rows) if rows else Reference()
         apart = any(pairs.reference for pairs in self.directions.values())
-        return removal, translations(lm, self.directions, removal) if apart else Reference()
+        return translations(lm, self.directions, self.config) if apart else Reference()
+
+    @property
+    def which(self) -> Measure:
+        """What faithfulness is of."""
+        wrong = self.tasks and all(sides.test.names_wrong for sides in self.tasks.values())
+        return self.config.measure or ("difference" if wrong else "loss")
+
+    def works(self, lm: LanguageModel, run: Run, progress: Progress | None) -> Works:
+        """Whether the original model does the task."""
+        config, rules = self.config, self.config.baseline
+        if self.tasks:
+            shots = config.pairs.shots
+            return check_tasks(lm, self.tasks, shots, config.seed, run, rules, progress)
+        return check_translations(lm, self.directions, config, run, rules, progress)
 
     def measured(
         self,
         lm: LanguageModel,
-        removal: Removal,
-        reference: Reference,
         conditions: Sequence[Condition],
         run: Run,
+        replacements: Replacements,
         progress: Progress | None,
-    ) -> tuple[Works, tuple[str, Statistic], dict[str, list[NDArray[Any]]], int]:
-        """If the original model does the task; the measure, of `MEASURED`; by part and condition
-        numbers of every example; and how many examples are left out."""
-        config, tasks, left_out = self.config, self.tasks, 0
-        wrong = tasks and all(sides.test.names_wrong for sides in tasks.values())
-        which, rules = config.measure or ("difference" if wrong else "loss"), config.baseline
-        check, rest = (run, rules, progress), (run, reference.replacements(lm, removal), progress)
-        if tasks:
-            works = check_tasks(lm, tasks, config.pairs.shots, removal.seed, *check)
-            arrays, left_out = _answered(lm, tasks, config, which, conditions, *rest)
-        else:
-            asked_of = replace(removal, measure=(which,))
-            works = check_translations(lm, self.directions, removal, *check)
-            *_, arrays = measured_alone(lm, self.directions, conditions, asked_of, *rest)
-        return works, MEASURED[which], arrays, left_out
+    ) -> tuple[dict[str, list[NDArray[Any]]], int]:
+        """By part and condition numbers of every example; and how many examples are left out."""
+        config = self.config
+        if self.tasks:
+            return _answered(
+                lm, self.tasks, config, self.which, conditions, run, replacements, progress
+            )
+        how = Removal(
+            template=config.template,
+            measure=(self.which,),
+            chat=config.chat,
+            answer_only=config.answer_only,
+            max_new_tokens=config.max_new_tokens,
+            seed=config.seed,
+            batch_tokens=config.batch_tokens,
+        )
+        *_, arrays = measured_alone(
+            lm, self.directions, conditions, how, run, replacements, progress
+        )
+        return arrays, 0
 
     @property
     def digests(self) -> dict[str, str]:
@@ -291,118 +308,138 @@ class Examples(NamedTuple):
 
 def _choice(config: VerifyCircuit) -> TaskChoice:
     return replace(
-        config.tasks, chat=config.removal.chat, shots=config.pairs.shots, limit=config.pairs.limit
+        config.tasks, chat=config.chat, shots=config.pairs.shots, limit=config.pairs.limit
     )
 
 
-def read_examples(config: VerifyCircuit, *ablate: str) -> Examples:
+def read_examples(config: VerifyCircuit, *ablate: str) -> CircuitExamples:
     """The examples to test on, and those set aside for these kinds of ablation."""
-    seed, model, apart = config.removal.seed, config.model.model, reference_number(*ablate)
+    seed, model, apart = config.seed, config.model.model, reference_number(*ablate)
     if not config.tasks.task:
         directions = read_test_directions(config.pairs, model, seed, apart)
-        return Examples(config, directions, {}, {})
+        return CircuitExamples(config, directions, {}, {})
     tasks, set_aside = read_tasks(_choice(config), model, seed), dict[str, Task]()
     for name, sides in tasks.items() if apart else ():
         kept, drawn = drawn_apart(sides.test.examples, seed, sides.test.path)
         set_aside[name] = replace(sides.test, examples=drawn)
         tasks[name] = replace(sides, test=replace(sides.test, examples=kept))
-    return Examples(config, {}, tasks, set_aside)
+    return CircuitExamples(config, {}, tasks, set_aside)
 
 
-def verify_circuit(
-    config: VerifyCircuit, out: Path | None = None, progress: Progress | None = None
-) -> CircuitResult:
-    """Keep the best heads alone, and as many of random rankings; a run that was stopped goes on.
+def _read(config: VerifyCircuit) -> Examples[CircuitExamples]:
+    examples = read_examples(config, *config.ablate)
+    return Examples(
+        {ALL_PARTS: examples},
+        {},  # rankings are drawn without a look at the model
+        examples.digests,
+        examples.leakage(config.heads, config.allow_overlap),
+        cautions=pair_cautions(examples.directions),
+    )
 
-    Raises `InputError` where the model is no better than without any head, and as `verify removal`.
-    """
-    began = time.monotonic()
-    ablate, seed = config.removal.ablate[0], config.removal.seed
-    examples = read_examples(config, ablate)
-    leakage = examples.leakage(config.heads, config.allow_overlap)
-    lm = config.model.load_for(config.execution)
-    removal, reference = examples.prepared(lm)
+
+def _ready(
+    lm: LanguageModel, config: VerifyCircuit, examples: Examples[CircuitExamples]
+) -> tuple[VerifyCircuit, Examples[CircuitExamples]]:
+    tested = examples.parts[ALL_PARTS].for_model(lm)
+    reference = tested.reference(lm)
+    ready = replace(examples, parts={ALL_PARTS: tested}, reference=lambda lm, config: reference)
+    return tested.config, ready
+
+
+class Kept(NamedTuple):
+    """Sizes at which the best heads are kept, and that of the circuit to look into; 0: none."""
+
+    sizes: tuple[Size, ...]
+    inside: int
+
+
+def _heads(lm: LanguageModel, config: VerifyCircuit, examples: Examples[CircuitExamples]) -> Chosen:
+    total = lm.geometry.total
     scored = named_scores(config.heads, lm.geometry) is not None
-    whole = lm.geometry.total if scored else None
-    chosen = resolve_heads(config.heads, whole, lm.geometry, by=config.rank)
-    ranking, about = chosen.heads, about_rank(chosen if scored else None)
-    if lm.geometry.total < 2:
+    whole = total if scored else None
+    ranking = resolve_heads(config.heads, whole, lm.geometry, by=config.rank)
+    if total < 2:
         raise InputError("the model has one head, so none can be kept alone; use a larger model")
     every = sizes_of(config.k, lm.geometry)
-    sizes = tuple(size for size in every if size.k <= len(ranking) or size.k == lm.geometry.total)
+    sizes = tuple(size for size in every if size.k <= len(ranking) or size.k == total)
     if config.k and len(sizes) < len(every):
         larger = next(size.k for size in every if size not in sizes)
         raise InputError(
-            f"--k asks for {larger} heads, but {len(ranking)} of {lm.geometry.total} are ranked; "
+            f"--k asks for {larger} heads, but {len(ranking)} of {total} are ranked; "
             "name a smaller one, or more heads"
         )
-    if not any(0 < size.k < lm.geometry.total for size in sizes):
+    if not any(0 < size.k < total for size in sizes):
         raise InputError(
-            f"no size lies from 1 to {count(min(len(ranking), lm.geometry.total - 1), 'head')} "
-            f"({len(ranking)} of {lm.geometry.total} are ranked); name one with --k, or more heads"
+            f"no size lies from 1 to {count(min(len(ranking), total - 1), 'head')} "
+            f"({len(ranking)} of {total} are ranked); name one with --k, or more heads"
         )
     with naming("--inside"):
-        inside = 0 if config.inside is None else count_of(config.inside, lm.geometry.total)
-    if inside > min(len(ranking), lm.geometry.total - 1):
+        inside = 0 if config.inside is None else count_of(config.inside, total)
+    if inside > min(len(ranking), total - 1):
         raise InputError(
-            f"--inside is {inside}, but {len(ranking)} of {lm.geometry.total} heads are ranked; a "
+            f"--inside is {inside}, but {len(ranking)} of {total} heads are ranked; a "
             "circuit has fewer heads than the model"
         )
     others = {
-        way: random_rankings(ranking, lm.geometry, removal.draws, seed, way)
-        for way in removal.controls
+        way: random_rankings(ranking.heads, lm.geometry, config.draws, config.seed, way)
+        for way in config.controls
     }
-    conditions = planned(ranking, others, sizes, lm.geometry, ablate, inside, seed)
-    settings = {
-        "settings": replace(config, removal=removal),
-        "ranking": list(map(str, ranking)),
-        "sizes": sizes,
-        "leakage": encode(leakage),
-        "reference text": reference.digest,
+    (ablate,) = config.ablate
+    conditions = planned(ranking.heads, others, sizes, lm.geometry, ablate, inside, config.seed)
+    # Lists of heads that nobody scored are ranked by nothing.
+    chosen = ranking if scored else HeadSet(ranking.geometry, ranking.heads)
+    return Chosen(
+        {ALL_PARTS: [SelectedHeads(chosen)]},
+        signed={"sizes": sizes},
+        conditions={ALL_PARTS: tuple(conditions)},
+        known=Kept(sizes, inside),
+    )
+
+
+def _works(bench: Bench[VerifyCircuit, CircuitExamples]) -> Works:
+    return bench.parts[ALL_PARTS].works(bench.lm, bench.run, bench.progress)
+
+
+def _measure(bench: Bench[VerifyCircuit, CircuitExamples]) -> Measured:
+    examples, conditions = bench.parts[ALL_PARTS], bench.conditions[ALL_PARTS]
+    sizes, inside = bench.chosen.known
+    single = [condition for condition in conditions if condition.of != CURVE]
+    arrays, left_out = examples.measured(
+        bench.lm, single, bench.run, bench.replacements, bench.progress
+    )
+    measure = MEASURED[examples.which]
+    found = circuit_evidence(conditions, sizes, arrays, measure, bench.config.seed)
+    (ranking,) = bench.chosen.every()
+    about = {
+        "heads": tuple(map(str, ranking)),
+        "shares": tuple(size.share for size in sizes),
+        "k": tuple(size.k for size in sizes),
+        "measure": measure[0],
+        "inside": inside,
+        "idle": tuple(
+            without.of
+            for without in dropped(found)
+            if (fall := found.level(DROP, without))
+            and (fall.low if fall.bounded else fall.value) <= 0
+        ),
+        "tasks": tuple(examples.tasks),
+        "left_out": left_out,
     }
+    return Measured(found, about)
 
-    def compute(run: Run) -> CircuitResult:
-        measured = [each for each in conditions if each.of != CURVE]
-        of = removal, reference, measured, run, progress
-        works, measure, arrays, left_out = examples.measured(lm, *of)
-        evidence = circuit_evidence(conditions, sizes, arrays, measure, seed)
-        result = CircuitResult(
-            baseline_works=works["baseline_works"],
-            evidence=evidence,
-            details=CircuitDetails(
-                **about,
-                heads=tuple(map(str, ranking)),
-                shares=tuple(size.share for size in sizes),
-                k=tuple(size.k for size in sizes),
-                measure=measure[0],
-                draws=removal.draws,
-                inside=inside,
-                idle=tuple(
-                    each.of for each in dropped(evidence)
-                    if (fall := evidence.level(DROP, each))
-                    and (fall.low if fall.bounded else fall.value) <= 0
-                ),
-                tasks=tuple(examples.tasks),
-                left_out=left_out,
-                ablate=ablate,
-                reference_text=reference.facts,
-                leakage=leakage,
-                baseline_check=works["baseline_check"],
-            ),
-        )  # fmt: skip
-        return replace(result, verdict=verdict(evidence, CPR, evidence.curve))
 
-    return run_with_model(
-        lm, COMMAND, out, settings, examples.digests, compute, began, seed=seed,
-        kind=CircuitResult, config=config, cautions=pair_cautions(examples.directions),
-    )  # fmt: skip
+def _cautions(found: Evidence, details: CircuitDetails) -> Iterator[str]:
+    base = found.level(details.measure)
+    unit = "example" if details.tasks else "sentence"
+    yield from few_caution(base.examples if base else None, unit)
+    yield from left_out_caution(details.left_out)
 
 
 def _rows(
     lm: LanguageModel, task: Task, pool: Sequence[Example], config: VerifyCircuit
 ) -> list[Answered]:
     """Examples with their answers as tokens, instructed where they can be."""
-    question = asked(task, pool, config.pairs.shots, config.removal.seed)
+    question = asked(task, pool, config.pairs.shots, config.seed)
     return rows_of(lm, question, question.instructed is not None)
 
 
@@ -422,7 +459,7 @@ def _answered(
         return {
             name: _right(lm, own, measured, config, run, *more) for name, own in tasks.items()
         }, 0
-    texts, left_out, seed = {}, 0, config.removal.seed
+    texts, left_out, seed = {}, 0, config.seed
     others: Mapping[str, Sequence[Example]] = {}
     if measure == "difference":
         others = counterfactuals(_choice(config), tasks, config.model.model, seed, tested=True)
@@ -444,7 +481,7 @@ def _answered(
                 for row in _rows(lm, sides.test, sides.pool, config)
             ]
         texts[name] = rows, [np.zeros(len(row.places), np.intp) for row in rows]
-    losses = kept_losses(lm, texts, measured, config.removal.batch_tokens, run, *more)
+    losses = kept_losses(lm, texts, measured, config.batch_tokens, run, *more)
     nll = {name: own.sums.sum(axis=2) / own.tokens.sum(axis=1) for name, own in losses.items()}
     if measure == "difference":
         nll = {name: own[:, ::2] - own[:, 1::2] for name, own in nll.items()}
@@ -465,12 +502,12 @@ def _right(
     from headscope.lm.prompting import uses_chat, wrap_prompts
 
     task, every = sides.test, range(len(sides.test.examples))
-    question = asked(task, sides.pool, config.pairs.shots, config.removal.seed)
+    question = asked(task, sides.pool, config.pairs.shots, config.seed)
     prompts = wrap_prompts(lm, question.prompts(question.instructed is not None), task.chat)
     keys = [f"{task.name} {each.key}" for each in measured]  # tasks share a run
     gates = [pass_of(each, lm.geometry, every, replacements) for each in measured]
-    most = [config.removal.max_new_tokens or NEW_TOKENS for _ in every]
-    how = GenerateConfig(batch_tokens=config.removal.batch_tokens, stop_at_newline=False)
+    most = [config.max_new_tokens or NEW_TOKENS for _ in every]
+    how = GenerateConfig(batch_tokens=config.batch_tokens, stop_at_newline=False)
     passes, plain = dict(zip(keys, gates, strict=True)), not uses_chat(lm, task.chat)
     made = kept_texts(lm, prompts, most, passes, how, run, task.name, progress, plain)
     answers = [(example.output, task.at_start) for example in task.examples]
@@ -490,21 +527,19 @@ def _show(result: CircuitResult, run: Path) -> Shown:
     curve, known = evidence.curve, evidence.statistics
     base = evidence.level(details.measure)
     cpr, cmd = (known[name].number(evidence.level(name, curve)) for name in (CPR, CMD))
-    unit, examples_of = ("example", "examples") if details.tasks else ("sentence", "sentence pairs")
+    unit = "example" if details.tasks else "sentence"
     what = tasks_of(details.tasks) or "translation"
     examples = count(base.examples if base else 0, unit)
     random = evidence.draws(CPR, curve, next(iter(evidence.controls)))
     said = [f"CPR {cpr}, {fixed(random.mean, 3)} for random rankings; CMD {cmd}."]
     if details.inside:
         said.append(f"Idle, each alone: {len(details.idle)} of {details.inside} heads.")
-    few = few_caution(base.examples if base else None, unit)
     return Shown(
         "The best heads alone",
         f"How much of {what} is left when only the best heads of a ranking are kept?",
         [sentence_of(result.verdict), *said],
         *uncertainty(evidence, CPR, curve, examples),
-        [*result.cautions, *few, *leakage_caution(details.leakage, examples_of),
-         *left_out_caution(details.left_out)],
+        result.cautions,
         [
             *model_facts(result.model_name, len(details.heads)),
             (f"{unit}s", str(base.examples if base else "")),
@@ -621,4 +656,19 @@ def _figure(evidence: Evidence, details: CircuitDetails) -> Lines:
     )
 
 
-command = Study(VerifyCircuit, verify_circuit, result=CircuitResult, show=_show)
+comparison = Comparison(
+    command="verify circuit",
+    settings=VerifyCircuit,
+    result=CircuitResult,
+    details=CircuitDetails,
+    read=_read,
+    ready=_ready,
+    heads=_heads,
+    works=_works,
+    measure=_measure,
+    answer=lambda found, details: verdict(found, CPR, found.curve),
+    cautions=_cautions,
+    show=_show,
+    examples="examples",
+)
+command = comparison.study
