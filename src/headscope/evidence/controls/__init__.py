@@ -8,6 +8,7 @@ from itertools import product
 from typing import NamedTuple, Protocol
 
 from headscope import options
+from headscope.ablations import AblateName
 from headscope.errors import InputError, nearest
 from headscope.evidence.controls.equal_norm import EQUAL_NORM
 from headscope.evidence.controls.foreign import FOREIGN
@@ -75,14 +76,25 @@ class Controlled(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changing(Controlled):
-    """What is done to heads, and what stands beside them: `draws` sets of every control."""
+class Beside(Controlled):
+    """What stands beside selected heads: `draws` sets of every control."""
 
     draws: options.Draws = 10
     controls: options.Controls = DEFAULT
-    ablate: options.Ablate = "zero"
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+
+    @property
+    def ablate(self) -> AblateName:
+        """What stands in the place of removed heads: nothing, where settings do not say."""
+        return "zero"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changing(Beside):
+    """What is done to heads, and what stands beside them."""
+
+    ablate: options.Ablate = "zero"
 
 
 class Drawing(Protocol):
