@@ -104,7 +104,7 @@ def test_the_target_begins_where_the_chat_template_puts_it(
     """Without a space before an answer its first token is another one."""
     example = Example("1", "Simon", "Laura", 1)
     task = Task("name", (example,), "Who? {input}\n", "{input}\n", chat=True)
-    chosen = TaskForMask("", task, {}, Leakage(known=False, overlap=None, of=1))
+    chosen = TaskForMask("", task, Leakage(known=False, overlap=None, of=1))
     first = {}
     for gap in ("", " "):
         form = (

@@ -19,7 +19,7 @@ from headscope.heads.resolve import place_of
 from headscope.heads.store import kind_of
 from headscope.measure.baseline import Rules
 from headscope.results.common import Leakage
-from headscope.runs import Result, encode
+from headscope.runs import Result
 from headscope.runs.reading import result_of
 from headscope.settings import UNSIGNED, Nested
 from headscope.studies.baseline import Works, check_tasks
@@ -217,14 +217,18 @@ def digest_of(mask: Mask) -> dict[str, Any]:
 class TaskForMask:
     """The held-out examples of one task, and where a mask for it is to be found.
 
-    `heads` is what `--heads` said, `inputs` the task's content hash for a run's signature, and
-    `leakage` says how many of the examples the mask was trained on.
+    `heads` is what `--heads` said, and `leakage` says how many of the examples the mask was trained
+    on.
     """
 
     heads: str
     task: Task
-    inputs: dict[str, str]
     leakage: Leakage
+
+    @property
+    def sides(self) -> TaskSides:
+        """The task without examples to train on."""
+        return TaskSides(None, self.task)
 
     def mask(self, geometry: Geometry) -> Mask:
         """The mask for a model of this geometry: of a mask run, a saved gate, or heads to keep.
@@ -246,13 +250,12 @@ class TaskForMask:
             )
         return mask
 
-    def signature(self, mask: Mask) -> dict[str, Any]:
-        """What a run's signature says about mask and task beside the settings."""
+    @property
+    def signed(self) -> dict[str, Any]:
+        """What a run's signature says about the task beside the settings."""
         return {
-            "mask": digest_of(mask),
             "task": {"name": self.task.name, "prompts": [self.task.bare, self.task.instruction]},
             "examples": [example.id for example in self.task.examples],
-            "leakage": encode(self.leakage),
         }
 
     def data(self) -> dict[str, Any]:
@@ -260,17 +263,6 @@ class TaskForMask:
         task = self.task
         source = {"path": task.path, "digest": task.digest, "sentences": len(task.examples)}
         return {task.name: source}
-
-    def about(self, mask: Mask) -> dict[str, Any]:
-        """What a result says about mask and task."""
-        task = self.task
-        return {
-            "task": task.name,
-            "prompts": {"bare": task.bare, "instructed": task.instruction},
-            "data": self.data(),
-            "mask": {**encode(mask.about()), "place": self.heads},
-            "leakage": encode(self.leakage),
-        }
 
 
 def read_task_for_mask(
@@ -300,7 +292,7 @@ def read_task_for_mask(
             '--instruction, such as "Say what to do.\\nInput: {input}\\nAnswer:"'
         )
     leakage = check_task_leakage(heads, [task], allow_overlap)
-    return TaskForMask(heads, task, task_inputs(tasks), leakage)
+    return TaskForMask(heads, task, leakage)
 
 
 def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:

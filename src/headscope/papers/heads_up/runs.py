@@ -353,10 +353,10 @@ def states_steps(setting: Setting, task: Task) -> tuple[Step, ...]:
 
     def settings(setting: Setting) -> CompareStates:
         return CompareStates(
-            str(setting.at(mask.name)),
-            _model(setting),
-            of_printed(task).choice if printed else task.choice,
-            "3" if printed else None,  # by its line
+            heads=str(setting.at(mask.name)),
+            model=_model(setting),
+            tasks=of_printed(task).choice if printed else task.choice,
+            example="3" if printed else None,  # by its line
             draws=draws,
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,

@@ -34,7 +34,7 @@ from headscope.studies.masked_tasks import TaskForMask, mask_result
 from headscope.studies.models import POCKET, PROMPTED, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
 from headscope.studies.study import Study
-from headscope.studies.tasks import TaskChoice, TaskSides, resolved_tasks
+from headscope.studies.tasks import TaskChoice, resolved_tasks, task_inputs
 from headscope.studies.verify.one_by_one_show import cautions, compared_by, show
 from headscope.studies.verify.reference import reference_number, translations_or_documents
 from headscope.studies.verify.walks import (
@@ -195,7 +195,7 @@ def verify_one_by_one(
     }
     if chosen:
         task = chosen.task
-        data |= chosen.inputs
+        data |= task_inputs({task.name: chosen.sides})
         settings |= {
             "task": {"name": task.name, "bare": task.bare, "instruction": task.instruction},
             "examples": [example.id for example in task.examples],
@@ -209,7 +209,7 @@ def verify_one_by_one(
         if directions:
             works = check_translations(lm, directions, config, run, config.baseline, progress)
         elif chosen:
-            sides = {chosen.task.name: TaskSides(None, chosen.task)}
+            sides = {chosen.task.name: chosen.sides}
             works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
         replacement = reference.replacement(lm, config.ablate, config.batch_tokens, config.seed)
         read = {
