@@ -385,14 +385,14 @@ def order_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
 
     def settings(setting: Setting) -> OneByOne:
         return OneByOne(
-            str(setting.at(mask.name)),
+            heads=str(setting.at(mask.name)),
             model=_model(setting),
             order=order,
             reorder=removed,
             steps=removed if order == "pass" else None,
             tasks=task.choice,
             examples=prompts,
-            random_orders=random,
+            draws=random,
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
             rank="score",
