@@ -22,7 +22,7 @@ from headscope.runs import encode
 from headscope.studies.bars import progress
 from headscope.studies.find.mask import FindMask, find_mask
 from headscope.studies.tasks import TaskChoice
-from headscope.studies.verify.mask import VerifyMask, verify_mask
+from headscope.studies.verify.mask import VerifyMask, comparison
 
 PAIRS = ("en-de", "de-en", "en-es", "en-ru", "tr-en")
 WORDS = ("plural-en", "plural-de", "past-en", "first_letter-en", "capital", "translate-en-de")
@@ -58,8 +58,10 @@ def main() -> None:
             known = (place / "mask" / "DONE.json").exists()
             found = find_mask(config, place / "mask", update)
             spent = None if known else time.process_time() - cpu
-            checked = verify_mask(
-                VerifyMask((str(place / "mask"),), task, draws=given.draws, seed=given.seed),
+            checked = comparison.run(
+                VerifyMask(
+                    masks=(str(place / "mask"),), tasks=task, draws=given.draws, seed=given.seed
+                ),
                 place / "proof",
                 update,
             )

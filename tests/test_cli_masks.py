@@ -18,11 +18,12 @@ from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import MaskTests
+from headscope.studies.masked_tasks import masks_by_task
 from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice, TaskSides, found_on, read_tasks, training_task
-from headscope.studies.verify.mask import VerifyMask, masks_by_task, verify_mask
-from headscope.studies.verify.scaling import VerifyScaling, candidates, verify_scaling
-from headscope.verify.masks import Asking
+from headscope.studies.verify import mask, scaling
+from headscope.studies.verify.mask import VerifyMask
+from headscope.studies.verify.scaling import VerifyScaling, candidates
 from headscope.verify.masks.conditions import losses_by_alpha
 
 
@@ -57,13 +58,13 @@ def found_by(command: Callable[..., Any], *arguments: object) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def tested(masks: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> MaskTests:
     config = VerifyMask(
-        (str(masks["plural-en"]),),
-        TaskChoice(("plural-en", "past-en"), shots=2, held_out=4),
+        masks=(str(masks["plural-en"]),),
+        tasks=TaskChoice(("plural-en", "past-en"), shots=2, held_out=4),
         foreign=(str(masks["past-en"]),),
         hybrid=str(masks["both"]),
         draws=1,
     )
-    return verify_mask(config, tmp_path_factory.mktemp("tested") / "run")
+    return mask.comparison.run(config, tmp_path_factory.mktemp("tested") / "run")
 
 
 def test_all_conditions_are_compared_and_shown(tested: MaskTests) -> None:
@@ -115,13 +116,16 @@ def test_a_hybrid_is_not_tested_on_what_it_was_trained_on(
     seen = found_on({"x": TaskSides(past, past)})
     leaky = str(make(tmp_path / "leaky", geometry, 3, "hybrid", found_on=seen))
     config = VerifyMask(
-        (str(masks["past-en"]),), TaskChoice(("past-en",), held_out=2), hybrid=leaky, draws=1
+        masks=(str(masks["past-en"]),),
+        tasks=TaskChoice(("past-en",), held_out=2),
+        hybrid=leaky,
+        draws=1,
     )
     with pytest.raises(InputError, match="2 of 2 test examples are among those"):
-        verify_mask(config, tmp_path / "run")
+        mask.comparison.run(config, tmp_path / "run")
     # A foreign mask is what the task's own is compared with: it is only told of.
-    config = dataclasses.replace(config, hybrid=None, foreign=(leaky,), asking=Asking(1))
-    result = verify_mask(config, tmp_path / "run")
+    config = dataclasses.replace(config, hybrid=None, foreign=(leaky,), max_new_tokens=1)
+    result = mask.comparison.run(config, tmp_path / "run")
     (other,) = result.details.tasks["past-en"].foreign
     assert other.leakage.overlap == 2
     assert any("foreign 0" in words.lower() and "trained on 2 of 2" in words
@@ -132,15 +136,15 @@ def test_another_file_can_be_measured_on(masks: dict[str, Path], tmp_path: Path)
     file = tmp_path / "others.tsv"
     file.write_text("source\ttarget\nThe king sees.\tDer König sieht.\n", "utf-8")
     config = VerifyScaling(
-        (str(masks["plural-en"]),),
-        TaskChoice(pair=("en-de",), held_out=2),
+        masks=(str(masks["plural-en"]),),
+        tasks=TaskChoice(pair=("en-de",), held_out=2),
         check_data=str(file),
         grid=(0.0, 1.0),
         draws=0,
-        asking=Asking(2, paragraphs=True),
+        max_new_tokens=2,
         grid_draws=1,
     )
-    details = verify_scaling(config, tmp_path / "run").details
+    details = scaling.comparison.run(config, tmp_path / "run").details
     task = details.tasks["en-de"]
     assert (task.chosen_on, task.examples) == (2, 1)
     tried = details.tried
@@ -153,7 +157,7 @@ def test_another_file_can_be_measured_on(masks: dict[str, Path], tmp_path: Path)
     assert "Der König sieht." in (tmp_path / "run/samples/en-de.jsonl").read_text("utf-8")
     words = dataclasses.replace(config, tasks=TaskChoice(("plural-en",), held_out=2))
     with pytest.raises(InputError, match="is for one translation direction"):
-        verify_scaling(words, tmp_path / "other")
+        scaling.comparison.run(words, tmp_path / "other")
 
 
 def test_candidates_are_the_fewest_values_that_most_resamples_choose() -> None:
@@ -222,9 +226,9 @@ def test_killed_at_any_point_it_goes_on_and_ends_the_same(
     masks: dict[str, Path], tmp_path: Path
 ) -> None:
     task = TaskChoice(("plural-en",), held_out=2)
-    config = VerifyMask((str(masks["plural-en"]),), task, draws=1)
+    config = VerifyMask(masks=(str(masks["plural-en"]),), tasks=task, draws=1)
     titles = ("plural-en: nll",)
-    _, kept = process_helpers.resumed(verify_mask, config, tmp_path, 4, titles)
+    _, kept = process_helpers.resumed("verify mask", config, tmp_path, 4, titles)
     assert kept["nll.jsonl"].count(b"\n") == 4
 
 

@@ -92,9 +92,9 @@ def test_bad_templates(text: str, said: str) -> None:
         TranslationScore,
         Removal,
         Patching,
-        partial(VerifyOffTarget, "0.0"),
-        partial(OneByOne, "0.0"),
-        partial(VerifySummaries, "0.0"),
+        partial(VerifyOffTarget, heads="0.0"),
+        partial(OneByOne, heads="0.0"),
+        partial(VerifySummaries, heads="0.0"),
         partial(FindSoftGate, "0.0"),
     ],
 )

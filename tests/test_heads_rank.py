@@ -126,7 +126,7 @@ def test_an_order_of_heads_goes_by_the_rank(
     save_scores(tmp_path, swapped(pocket.geometry))
     orders: tuple[Order, ...] = ("given", "descending")
     for order in orders:
-        config = OneByOne(str(tmp_path), 2, order=order, rank=rank)
+        config = OneByOne(heads=str(tmp_path), k=2, order=order, rank=rank)
         assert str(starting_order(config, pocket).heads[0]) == best
 
 

@@ -23,7 +23,8 @@ from headscope.studies.documents import DocumentsChoice
 from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.use.rate import UseRate, use_rate
-from headscope.studies.verify.one_by_one import OneByOne, verify_one_by_one
+from headscope.studies.verify import one_by_one
+from headscope.studies.verify.one_by_one import OneByOne
 from headscope.studies.verify.summaries import VerifySummaries
 from headscope.studies.verify.summaries import comparison as summaries
 from headscope.use.rating import Rating
@@ -123,8 +124,8 @@ def test_one_by_one_puts_outputs_of_the_train_split_in_place(
     pocket: LanguageModel, tmp_path: Path, ablate: Any
 ) -> None:
     pairs = PairsChoice(("en-de",), limit=2)
-    config = OneByOne(HEADS, pairs=pairs, max_new_tokens=6, ablate=ablate)
-    result = encode(verify_one_by_one(config, tmp_path / "run"))["details"]
+    config = OneByOne(heads=HEADS, pairs=pairs, max_new_tokens=6, ablate=(ablate,))
+    result = encode(one_by_one.comparison.run(config, tmp_path / "run"))["details"]
     apart = sample_pairs("en-de", "train", 50, 0).pairs
     tested = sample_pairs("en-de", "test", 2, 0).pairs
     known = {one.source for one in tested}
@@ -143,8 +144,8 @@ def test_one_by_one_puts_outputs_of_the_train_split_in_place(
         with pocket.gated(heads.removed(), replacement):
             made = pocket.generate([PROMPT.format(source)], GenerateConfig(6))[0]
         assert row["text"] == made.text
-    zero = OneByOne(HEADS, pairs=pairs, text=False)
-    encode(verify_one_by_one(zero, tmp_path / "zero"))
+    zero = OneByOne(heads=HEADS, pairs=pairs, text=False)
+    encode(one_by_one.comparison.run(zero, tmp_path / "zero"))
     others = rows_of(tmp_path / "zero" / "steps.jsonl")
     for one, other in zip(steps, others, strict=True):
         assert np.allclose(one["similarity"], other["similarity"], atol=1e-5) == (one["step"] == 0)

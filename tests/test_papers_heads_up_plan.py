@@ -239,7 +239,7 @@ def test_a_direction_is_not_trained_on_the_targets_it_holds_out(tmp_path: Path) 
     known = (sides.train.examples[0], sides.test.examples[0])
     both = [f"{known[0].input}\tNeu.", f"New.\t{known[1].output}", "Other.\tAnderer."]
     check.write_text("source\ttarget\n" + "\n".join(both), "utf-8")
-    config = VerifyScaling((), choice, ModelChoice(LLAMA), check_data=str(check))
+    config = VerifyScaling(masks=(), tasks=choice, model=ModelChoice(LLAMA), check_data=str(check))
     chosen, measured, left_out = _parts(sides, {"en-de": sides}, config)
     assert chosen is sides.test and left_out == 2 and measured.answer_only
     assert [one.input for one in measured.examples] == ["Other."]

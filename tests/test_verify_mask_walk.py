@@ -39,12 +39,12 @@ def test_a_mask_orders_all_heads_by_weight(tmp_path: Path, pocket: LanguageModel
     rising = [Head(int(at // 16), int(at % 16)) for at in places]
     assert (weights < 0).sum() > 5
     for order in ("ascending", "pass", "alone"):
-        assert list(starting_order(OneByOne(str(run), order=order), pocket)) == rising
-    falling = starting_order(OneByOne(str(run), order="descending"), pocket)
+        assert list(starting_order(OneByOne(heads=str(run), order=order), pocket)) == rising
+    falling = starting_order(OneByOne(heads=str(run), order="descending"), pocket)
     assert list(falling) == rising[::-1]
-    given = starting_order(OneByOne(str(run), order="given"), pocket)
+    given = starting_order(OneByOne(heads=str(run), order="given"), pocket)
     assert list(given) == [head for head in rising[::-1] if weights[head.layer, head.head] >= 0]
-    first = starting_order(OneByOne(str(run), k=5, order="ascending"), pocket)
+    first = starting_order(OneByOne(heads=str(run), k=5, order="ascending"), pocket)
     assert list(first) == rising[-5:]
 
 
@@ -56,7 +56,7 @@ def test_a_saved_set_beside_scores_is_still_what_it_was(
     stored = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps({**stored, "command": "find something"}))
     kept = HeadSet.from_pretrained(run / "heads")
-    rising = starting_order(OneByOne(str(run), order="ascending"), pocket)
+    rising = starting_order(OneByOne(heads=str(run), order="ascending"), pocket)
     assert list(rising) == list(kept)[::-1]
 
 
@@ -104,7 +104,7 @@ def test_the_target_begins_where_the_chat_template_puts_it(
     """Without a space before an answer its first token is another one."""
     example = Example("1", "Simon", "Laura", 1)
     task = Task("name", (example,), "Who? {input}\n", "{input}\n", chat=True)
-    chosen = TaskForMask("", task, {}, Leakage(known=False, overlap=None, of=1))
+    chosen = TaskForMask("", task, Leakage(known=False, overlap=None, of=1))
     first = {}
     for gap in ("", " "):
         form = (

@@ -26,6 +26,7 @@ from headscope.runs import decode, encode
 from headscope.verify.masks import Asking, Mask, MaskRecord, Way, asked, read_mask
 from headscope.verify.masks.asking import losses_of, outputs_of
 from headscope.verify.masks.conditions import (
+    TaskMasks,
     beside_controls,
     best_alpha,
     check_apart,
@@ -173,7 +174,7 @@ def test_losses_under_a_mask_are_those_of_a_model_without_these_heads(name: str)
     naive = naive_losses(without, pairs)
     masked, _ = losses_of(lm, question, Way(gone), Asking())
     assert masked == pytest.approx([loss for loss, _ in naive], rel=1e-4)
-    assert outputs_of(lm, question, Way(gone), Asking(3))[0] == [
+    assert outputs_of(lm, question, Way(gone), Asking(max_new_tokens=3))[0] == [
         without.generate([f"{one.input}="], GenerateConfig(3, stop_at_newline=False))[0].text
         for one in examples
     ]
@@ -374,7 +375,7 @@ def test_the_conditions_of_the_grid_and_of_the_check() -> None:
 def test_a_mask_keeps_its_other_gates_where_heads_are_shuffled() -> None:
     parts = np.array([1, 0, 1, 1], dtype=np.float32)
     mask = Mask(mask_without(UNEVEN, (0, 1)).gate, parts, "query", "m")
-    for each, way in mask_conditions(mask, [], None, False, Draws(2, ("shuffled",))).items():
+    for each, way in mask_conditions(TaskMasks(mask), Draws(2, ("shuffled",))).items():
         if each.heads:
             assert way.mask is not None and way.mask.place == "query"
             assert way.mask.feed_forward is not None

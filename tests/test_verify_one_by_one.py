@@ -20,7 +20,7 @@ from headscope.lm.model import LanguageModel
 from headscope.runs import encode
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify import walks as recipe
-from headscope.studies.verify.one_by_one import OneByOne, starting_order, verify_one_by_one
+from headscope.studies.verify.one_by_one import OneByOne, comparison, starting_order
 from headscope.verify.successive import (
     Prepared,
     Step,
@@ -196,7 +196,7 @@ def test_orders_go_by_score_with_ties_by_layer_and_head(
     scored: Path, pocket: LanguageModel
 ) -> None:
     def order(name: Any, heads: str = str(scored), k: Any = None) -> list[str]:
-        return [str(h) for h in starting_order(OneByOne(heads, k, order=name), pocket)]
+        return [str(h) for h in starting_order(OneByOne(heads=heads, k=k, order=name), pocket)]
 
     def score(head: str) -> int:
         layer, number = map(int, head.split("."))
@@ -280,9 +280,12 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = OneByOne(
-        "5.3,5.0,4.3,5.11", pairs=PairsChoice(("en-de",), limit=3), text=False, order="alone"
+        heads="5.3,5.0,4.3,5.11",
+        pairs=PairsChoice(("en-de",), limit=3),
+        text=False,
+        order="alone",
     )
-    whole = encode(verify_one_by_one(config, tmp_path / "whole"))
+    whole = encode(comparison.run(config, tmp_path / "whole"))
     calls: list[int] = []
     real = recipe.walk
 
@@ -294,7 +297,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
 
     monkeypatch.setattr(recipe, "walk", stops)
     with pytest.raises(KeyboardInterrupt):
-        encode(verify_one_by_one(config, tmp_path / "run"))
+        encode(comparison.run(config, tmp_path / "run"))
     computed: list[int] = []
 
     def counts(*args: Any) -> None:
@@ -302,7 +305,7 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
         real(*args)
 
     monkeypatch.setattr(recipe, "walk", counts)
-    result = encode(verify_one_by_one(config, tmp_path / "run"))
+    result = encode(comparison.run(config, tmp_path / "run"))
     assert computed == [5, 5]  # three walks to find the order and the first walk proper are kept
     assert result["signature"] == whole["signature"] and result["levels"] == whole["levels"]
     for name in ("steps", "baseline", "changes", "heads"):

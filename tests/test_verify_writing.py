@@ -24,7 +24,7 @@ from headscope.errors import InputError
 from headscope.evidence.blocks import MORE, OPEN, in_cases, unmoved
 from headscope.evidence.controls import Draws, planned
 from headscope.evidence.rows import SELECTED, SHARE, Condition, Statistic
-from headscope.evidence.table import evidence_of_parts
+from headscope.evidence.table import evidence_of_parts, own_heads
 from headscope.heads import Geometry, HeadSet
 from headscope.lm import LanguageModel, load
 from headscope.lm.generation import Generation
@@ -45,7 +45,6 @@ from headscope.studies.verify.transfer import comparison as transfer
 from headscope.studies.verify.writing import fitted, run_languages, writing_heads
 from headscope.verify.writing.measures import (
     measure_answers,
-    own_heads,
     own_sets,
     statement_sets,
 )

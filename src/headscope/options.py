@@ -207,6 +207,7 @@ Ablations = Annotated[
         typed=str,
     ),
 ]
+OneAblation = Annotated[tuple[AblateName, ...], replace(ABLATE, single=True)]
 ReferenceTexts = Annotated[
     str | None,
     Option(

@@ -6,7 +6,7 @@ over those where a condition was measured, and examples are resampled and swappe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -146,6 +146,23 @@ def evidence_of_parts(
             for key in by_id
         ]
     return evidence(common, counted, statistics, seed, sets=sets, **how)
+
+
+def own_heads(
+    conditions: Mapping[str, Iterable[Condition]], table: Evidence
+) -> dict[str, dict[str, tuple[str, ...]]]:
+    """By part the heads of its conditions by id, where parts differ in them and the table of
+    `evidence_of_parts` lists none."""
+    listed = {condition.id: condition.heads for condition in table.conditions}
+    heads = {
+        part: {
+            condition.id: condition.heads
+            for condition in of_part
+            if condition.heads != listed[condition.id]
+        }
+        for part, of_part in conditions.items()
+    }
+    return {part: of_part for part, of_part in heads.items() if of_part}
 
 
 def _measured(trial: Trial, at: int) -> Trial | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headscope.results.common import BaselineCheck, ComparedResult, Leakage
+from headscope.results.common import ComparedDetails, ComparedResult, Leakage
 from headscope.results.states import KeptHeads
 from headscope.runs import Record, entry
 
@@ -41,15 +41,13 @@ class AttendedTask(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttentionDetails(Record):
+class AttentionDetails(ComparedDetails):
     """The tasks of `verify attention`; `draws` random masks of each kind were requested.
 
     `pooled`: shares are those of attention summed over heads.
     """
 
     tasks: Mapping[str, AttendedTask]
-    draws: int
-    baseline_check: BaselineCheck
     pooled: bool | None = entry(absent=True)
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from headscope.evidence.rows import Evidence
 from headscope.heads import Head
-from headscope.results.common import BaselineCheck, ComparedResult, Leakage
+from headscope.results.common import ComparedDetails, ComparedResult, Leakage
 from headscope.runs import Record, entry
 
 
@@ -87,13 +87,11 @@ class MaskedTask(TestedTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaskDetails(Record):
+class MaskDetails(ComparedDetails):
     """The tasks of `verify mask`; `draws` random masks of each kind were requested."""
 
     tasks: Mapping[str, MaskedTask]
     shots: int
-    draws: int
-    baseline_check: BaselineCheck
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,15 +127,13 @@ class ScaledTask(TestedTask):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScalingDetails(Record):
+class ScalingDetails(ComparedDetails):
     """The tasks of `verify scaling`, and the examples that α was chosen on under all values of
     it (`tried`)."""
 
     tasks: Mapping[str, ScaledTask]
     grid: tuple[float, ...]
-    draws: int
     tried: Evidence
-    baseline_check: BaselineCheck
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,7 +162,7 @@ class FamilyHeads(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FamilyDetails(Record):
+class FamilyDetails(ComparedDetails):
     """The masks and tasks of `verify families`, and what the masks of each family share.
 
     `leakage` counts an example once a mask that was trained on it.
@@ -175,9 +171,6 @@ class FamilyDetails(Record):
     families: tuple[FamilyHeads, ...]
     masks: Mapping[str, MaskFacts]
     tasks: Mapping[str, TestedTask]
-    draws: int
-    leakage: Leakage
-    baseline_check: BaselineCheck
 
 
 @dataclass(frozen=True, kw_only=True)

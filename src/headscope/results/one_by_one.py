@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headscope.heads import Head
-from headscope.results.common import Ablation, BaselineCheck, ComparedResult, Leakage, Ranking
+from headscope.results.common import ComparedDetails, ComparedResult
 from headscope.runs import Record, entry
 
 
@@ -157,12 +157,10 @@ class Example(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneByOneDetails(Ranking, Ablation, MeanTrajectory):
+class OneByOneDetails(ComparedDetails, MeanTrajectory):
     """Every step of the order, and of random ones; `heads` are in the order of their removal."""
 
     data: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    leakage: Leakage | None = None
-    baseline_check: BaselineCheck = field(default_factory=BaselineCheck)
     order: str
     gate: float
     heads: tuple[str, ...] = ()

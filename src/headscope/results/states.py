@@ -8,7 +8,7 @@ from math import nan
 from typing import Any
 
 from headscope.estimates import Mean
-from headscope.results.common import BaselineCheck, ComparedResult, Leakage
+from headscope.results.common import ComparedDetails, ComparedResult
 from headscope.runs import Record, entry
 
 
@@ -96,7 +96,7 @@ class KeptHeads(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatesDetails(Record):
+class StatesDetails(ComparedDetails):
     """Mask and task of `compare states`, what the states show by layer, and one sample's lens;
     `draws` random masks of each kind were requested."""
 
@@ -104,11 +104,8 @@ class StatesDetails(Record):
     prompts: Mapping[str, str | None]
     data: Mapping[str, Any]
     mask: KeptHeads
-    leakage: Leakage
-    draws: int
     states: StatesFound = entry(flat="")
     lens: Lens
-    baseline_check: BaselineCheck
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from headscope import options
 from headscope.evidence.blocks import few_sets
-from headscope.evidence.controls import Changing, Draws, SelectedHeads, planned
+from headscope.evidence.controls import Beside, Changing, Draws, planned
 from headscope.evidence.rows import Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import Numbers, evidence_of_parts
 from headscope.executors import Execution
@@ -43,10 +43,15 @@ ALL_PARTS = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparing(Changing):
-    """Settings of every comparison: the model, what is done to heads, and the controls."""
+class Measuring(Beside):
+    """Settings of every comparison: the model, and the controls."""
 
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparing(Measuring, Changing):
+    """Settings of a comparison that says what stands in the place of removed heads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +69,7 @@ class InWorkers(Comparing):
     execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
 
-Config = TypeVar("Config", bound=Comparing)
+Config = TypeVar("Config", bound=Measuring)
 Part = TypeVar("Part")
 AnyResult = TypeVar("AnyResult", bound=ComparedResult)
 
@@ -94,24 +99,28 @@ class Examples(Generic[Part]):
     cautions: tuple[str, ...] = ()
 
 
+class Selected(Protocol):
+    """Heads, and all that `plan` has to know of them."""
+
+    @property
+    def heads(self) -> HeadSet: ...
+
+
 @dataclass(frozen=True)
 class Chosen:
     """The heads that a command changes.
 
     Attributes:
-        sets: by part, or under `ALL_PARTS` for every one.
+        sets: by part, or under `ALL_PARTS` for every one: `SelectedHeads`, or what `plan` takes.
         avoid: what the control `outside` leaves out besides; None: nothing.
         note: why that is not known, a clause.
-        conditions: of a command that does not change the sets at their gates beside controls of
-            the same size; None: these.
         signed: what else counts in the run's signature.
         known: what else the command has found out about them, for its details.
     """
 
-    sets: Mapping[str, Sequence[SelectedHeads]]
+    sets: Mapping[str, Sequence[Selected]]
     avoid: HeadSet | None = None
     note: str | None = None
-    conditions: Mapping[str, Sequence[Condition]] | None = None
     signed: Mapping[str, Any] = field(default_factory=dict)
     known: Any = None
 
@@ -122,13 +131,18 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Bench(Generic[Config, Part]):
-    """All that `measure` is given: the model, what it is asked, and under which conditions."""
+    """All that `measure` is given: the model, what it is asked, and under which conditions.
+
+    `planned` is what `plan` returned, by part; of a mapping its keys are the conditions.
+    """
 
     lm: LanguageModel
     config: Config
     examples: Examples[Part]
     chosen: Chosen
     conditions: Mapping[str, tuple[Condition, ...]]
+    planned: Mapping[str, Any]
+    basis: Basis
     reference: Reference
     run: Run
     progress: Progress | None
@@ -178,10 +192,11 @@ class Comparison(Generic[Config, Part]):
         measure: the numbers of every example under every condition, as a table.
         answer: table and details to the verdict in words.
         show: a result and its run folder to the page.
-        examples: what an example is called, in the plural.
+        examples: what an example is called, in the plural; empty: `cautions` tell of leakage.
         works: whether the model does the task at all.
         cautions: what weakens the answer, beside what weakens any, in sentences.
         sign: what the details add to the run's signature, such as links that have no seed.
+        plan: heads to conditions, the model as it is first.
     """
 
     command: str
@@ -200,6 +215,11 @@ class Comparison(Generic[Config, Part]):
     works: Callable[[Bench[Config, Part]], Works | None] = lambda bench: None
     cautions: Callable[[Evidence, Any], Iterable[str]] = lambda found, details: ()
     sign: Callable[[Any], str] = lambda details: ""
+    plan: Callable[[Sequence[Any], Config, Basis], Iterable[Condition]] = (
+        lambda sets, config, basis: planned(
+            sets, Draws(config.most_draws, config.controls, config.seed), basis, config.ablate
+        )
+    )
 
     @property
     def study(self) -> Study:
@@ -220,7 +240,9 @@ class Comparison(Generic[Config, Part]):
         config, examples = self.ready(lm, config, examples)
         reference = examples.reference(lm, config)
         chosen = self.heads(lm, config, examples)
-        conditions = _conditions(lm, config, examples, chosen)
+        basis = Basis.on(lm, examples.texts.values(), avoid=chosen.avoid)
+        plans = {part: self.plan(sets, config, basis) for part, sets in chosen.sets.items()}
+        conditions = {part: tuple(of_part) for part, of_part in plans.items()}
         ranking = about_rank(*chosen.every())
         settings = {
             "settings": config,
@@ -237,7 +259,9 @@ class Comparison(Generic[Config, Part]):
         }
 
         def compute(run: Run) -> ComparedResult:
-            bench = Bench(lm, config, examples, chosen, conditions, reference, run, progress)
+            bench = Bench(
+                lm, config, examples, chosen, conditions, plans, basis, reference, run, progress
+            )
             works = self.works(bench)
             found, about = self.measure(bench)
             details = self.details(
@@ -277,22 +301,11 @@ class Comparison(Generic[Config, Part]):
     def concluded(self, result: AnyResult) -> AnyResult:
         """The result with its verdict and what weakens it, which follow from table and details."""
         found, details = result.evidence, result.details
-        note = details.outside_note
+        note, leakage = details.outside_note, details.leakage if self.examples else None
         cautions = (
-            *(leakage_caution(details.leakage, self.examples) if details.leakage else ()),
+            *(leakage_caution(leakage, self.examples) if leakage else ()),
             *([sentence_of(note)] if note else []),
             *self.cautions(found, details),
             *few_sets(found, details.draws),
         )
         return replace(result, verdict=self.answer(found, details), cautions=cautions)
-
-
-def _conditions(
-    lm: LanguageModel, config: Comparing, examples: Examples[Any], chosen: Chosen
-) -> dict[str, tuple[Condition, ...]]:
-    """By part the model as it is, the sets at their gates, and their controls."""
-    if chosen.conditions is not None:
-        return {part: tuple(conditions) for part, conditions in chosen.conditions.items()}
-    basis = Basis.on(lm, examples.texts.values(), avoid=chosen.avoid)
-    how = Draws(config.most_draws, config.controls, config.seed)
-    return {part: planned(sets, how, basis, config.ablate) for part, sets in chosen.sets.items()}

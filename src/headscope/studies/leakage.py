@@ -106,6 +106,17 @@ def check_reference(heads: str, texts: Iterable[str], allow_overlap: bool = Fals
         )
 
 
+def together(leaks: Iterable[Leakage]) -> Leakage:
+    """The leakage of several masks or tasks in all."""
+    several = tuple(leaks)
+    known = [leak.overlap for leak in several if leak.overlap is not None]
+    return Leakage(
+        known=all(leak.known for leak in several),
+        overlap=sum(known) if known else None,
+        of=sum(leak.of for leak in several),
+    )
+
+
 def apart(task: Task, others: Iterable[Task]) -> tuple[Example, ...]:
     """A task's examples without those that `check_task_leakage` would find among others'."""
     known = known_digests(

@@ -1,39 +1,234 @@
-"""A learned mask and the task it is looked at with: what several commands begin from."""
+"""Masks and the tasks that they are tested on: what several commands begin from."""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
+from headscope import options
 from headscope.data.tasks import Task
 from headscope.errors import InputError
+from headscope.evidence.controls import SHUFFLES
+from headscope.evidence.rows import Condition
 from headscope.heads import Geometry, resolve_heads
 from headscope.heads.adaptation import read_object
 from headscope.heads.resolve import place_of
 from headscope.heads.store import kind_of
+from headscope.measure.baseline import Rules
 from headscope.results.common import Leakage
-from headscope.runs import Result, encode
+from headscope.runs import Result
 from headscope.runs.reading import result_of
-from headscope.studies.leakage import check_task_leakage
+from headscope.settings import UNSIGNED, Nested
+from headscope.studies.baseline import Works, check_tasks
+from headscope.studies.comparison import Bench, Chosen, Examples, Measuring
+from headscope.studies.leakage import check_task_leakage, together
 from headscope.studies.models import POCKET, ModelChoice
-from headscope.studies.tasks import TaskChoice, read_tasks, task_inputs
-from headscope.studies.verify.mask import digest_of
-from headscope.verify.masks.asking import Mask, read_mask
+from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
+from headscope.verify.masks.asking import (
+    Asking,
+    Mask,
+    MaskRecord,
+    Planned,
+    ask,
+    asked,
+    read_mask,
+    write_samples,
+)
+from headscope.verify.masks.conditions import TaskMasks
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnTasks(Measuring):
+    """Settings of a comparison that puts masks on a model: tasks, and random masks beside them."""
+
+    tasks: TaskChoice = field(default_factory=TaskChoice)
+    # Random masks of each kind.
+    draws: options.Draws = 5
+    controls: options.MaskControls = SHUFFLES
+    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MasksOnTasks(OnTasks):
+    """The same where masks are said by `--heads`, for all tasks or for each."""
+
+    masks: options.Masks = field(metadata=UNSIGNED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedUnderMasks(MasksOnTasks, Asking):
+    """The same where the model is asked to do the tasks."""
+
+
+class Tested(Protocol):
+    """A task, and how many of its examples masks were trained on."""
+
+    @property
+    def sides(self) -> TaskSides: ...
+    @property
+    def leakage(self) -> Leakage: ...
+
+
+@dataclass(frozen=True)
+class TaskUnderMask:
+    """A task, and how many of its examples its mask was trained on."""
+
+    sides: TaskSides
+    leakage: Leakage
+
+
+AnyOnTasks = TypeVar("AnyOnTasks", bound=OnTasks)
+AnyAsked = TypeVar("AnyAsked", bound=AskedUnderMasks)
+AnyTested = TypeVar("AnyTested", bound=Tested)
+
+
+def examples_of(parts: Mapping[str, AnyTested], **more: Any) -> Examples[AnyTested]:
+    """Tasks as what is measured; `more` goes to `Examples`."""
+    return Examples(
+        parts,
+        {name: [example.input for example in part.sides.test.examples]
+         for name, part in parts.items()},
+        task_inputs({name: part.sides for name, part in parts.items()}),
+        together(part.leakage for part in parts.values()),
+        **more,
+    )  # fmt: skip
+
+
+def with_chat(
+    lm: LanguageModel, config: AnyOnTasks, examples: Examples[AnyTested]
+) -> tuple[AnyOnTasks, Examples[AnyTested]]:
+    """The settings with what `chat` comes to for this model."""
+    tasks = resolved_tasks(lm, config.tasks, config.model.model)
+    return replace(config, tasks=tasks), examples
+
+
+def works(bench: Bench[AnyOnTasks, AnyTested]) -> Works:
+    """Whether the untouched model does the tasks."""
+    tasks = {name: part.sides for name, part in bench.parts.items()}
+    config = bench.config
+    return check_tasks(
+        bench.lm,
+        tasks,
+        config.tasks.shots,
+        config.seed,
+        bench.run,
+        config.baseline,
+        bench.progress,
+    )
+
+
+def masks_for(
+    lm: LanguageModel, config: MasksOnTasks, examples: Examples[AnyTested]
+) -> dict[str, TaskMasks]:
+    """The mask of each task."""
+    return {
+        name: TaskMasks(
+            read_mask(place, lm.geometry), examples.parts[name].sides.test.instruction is not None
+        )
+        for name, place in masks_by_task(config.masks, examples.parts).items()
+    }
+
+
+def chosen_masks(masks: Mapping[str, TaskMasks]) -> Chosen:
+    """The masks of each task as the heads that a command changes; `known` are they."""
+    signed = {name: list(map(digest_of, of_task)) for name, of_task in masks.items()}
+    sets = {name: [of_task] for name, of_task in masks.items()}
+    return Chosen(sets, signed={"masks": signed}, known=masks)
+
+
+def answers_under(
+    bench: Bench[AnyAsked, AnyTested],
+    tests: Mapping[str, Task],
+    planned: Mapping[str, Planned],
+    part: str = "samples",
+    write: bool = True,
+    prefix: str = "",
+) -> dict[str, dict[Condition, MaskRecord]]:
+    """What the model does with each task under every condition, kept as `PART/TASK.jsonl`."""
+    config, records = bench.config, {}
+    for name, task in tests.items():
+        pool = bench.parts[name].sides.pool
+        question = asked(task, pool, config.tasks.shots, config.seed)
+        records[name] = ask(
+            bench.lm, question, planned[name], config, bench.run, bench.progress, write, prefix
+        )
+        write_samples(bench.run, part, task, records[name])
+    return records
+
+
+def about_task(task: Task) -> dict[str, Any]:
+    """What results say of any task that is tested, as `TestedTask` has it."""
+    return {
+        "examples": len(task.examples),
+        "language": task.language,
+        "translation": task.is_translation,
+        "instruction": task.instruction,
+    }
+
+
+def masks_by_task(masks: Sequence[str], tasks: Collection[str]) -> dict[str, Path]:
+    """The run of each task's mask, from `RUN` for all tasks or `TASK=RUN` for each.
+
+    Raises `InputError` if a task has none, or a name is no task's.
+    """
+    places: dict[str, Path] = {}
+    for text in masks:
+        name, place = named_place(text)
+        if name is None:
+            for task in tasks:
+                places.setdefault(task, place)
+            continue
+        if name not in tasks:
+            raise InputError(
+                f"--heads {text} is for a task {name!r} that is not tested; tested are "
+                f"{', '.join(tasks)}"
+            )
+        places[name] = place
+    missing = [name for name in tasks if name not in places]
+    if missing:
+        raise InputError(f"the task {missing[0]} has no mask; add --heads {missing[0]}=RUN")
+    return {name: places[name] for name in tasks}
+
+
+def named_place(text: str) -> tuple[str | None, Path]:
+    """The name given to a mask as `NAME=RUN`, if any, and its run."""
+    name, equals, place = text.partition("=")
+    return (name, Path(place)) if equals and not Path(text).exists() else (None, Path(text))
+
+
+def digest_of(mask: Mask) -> dict[str, Any]:
+    """What of a mask decides results, for a run's signature."""
+    parts = mask.feed_forward
+    return {
+        "removed": [str(head) for head in mask.removed],
+        "on": mask.place,
+        "feed_forward": None if parts is None else parts.tolist(),
+    }
 
 
 @dataclass(frozen=True)
 class TaskForMask:
     """The held-out examples of one task, and where a mask for it is to be found.
 
-    `heads` is what `--heads` said, `inputs` the task's content hash for a run's signature, and
-    `leakage` says how many of the examples the mask was trained on.
+    `heads` is what `--heads` said, and `leakage` says how many of the examples the mask was trained
+    on.
     """
 
     heads: str
     task: Task
-    inputs: dict[str, str]
     leakage: Leakage
+
+    @property
+    def sides(self) -> TaskSides:
+        """The task without examples to train on."""
+        return TaskSides(None, self.task)
 
     def mask(self, geometry: Geometry) -> Mask:
         """The mask for a model of this geometry: of a mask run, a saved gate, or heads to keep.
@@ -55,13 +250,12 @@ class TaskForMask:
             )
         return mask
 
-    def signature(self, mask: Mask) -> dict[str, Any]:
-        """What a run's signature says about mask and task beside the settings."""
+    @property
+    def signed(self) -> dict[str, Any]:
+        """What a run's signature says about the task beside the settings."""
         return {
-            "mask": digest_of(mask),
             "task": {"name": self.task.name, "prompts": [self.task.bare, self.task.instruction]},
             "examples": [example.id for example in self.task.examples],
-            "leakage": encode(self.leakage),
         }
 
     def data(self) -> dict[str, Any]:
@@ -69,17 +263,6 @@ class TaskForMask:
         task = self.task
         source = {"path": task.path, "digest": task.digest, "sentences": len(task.examples)}
         return {task.name: source}
-
-    def about(self, mask: Mask) -> dict[str, Any]:
-        """What a result says about mask and task."""
-        task = self.task
-        return {
-            "task": task.name,
-            "prompts": {"bare": task.bare, "instructed": task.instruction},
-            "data": self.data(),
-            "mask": {**encode(mask.about()), "place": self.heads},
-            "leakage": encode(self.leakage),
-        }
 
 
 def read_task_for_mask(
@@ -109,7 +292,7 @@ def read_task_for_mask(
             '--instruction, such as "Say what to do.\\nInput: {input}\\nAnswer:"'
         )
     leakage = check_task_leakage(heads, [task], allow_overlap)
-    return TaskForMask(heads, task, task_inputs(tasks), leakage)
+    return TaskForMask(heads, task, leakage)
 
 
 def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:

@@ -8,7 +8,7 @@ from itertools import product
 from typing import NamedTuple, Protocol
 
 from headscope import options
-from headscope.ablations import KINDS
+from headscope.ablations import KINDS, AblateName
 from headscope.errors import InputError, nearest
 from headscope.evidence.controls.equal_norm import EQUAL_NORM
 from headscope.evidence.controls.foreign import FOREIGN
@@ -76,23 +76,34 @@ class Controlled(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Changing(Controlled):
-    """What is done to heads, and what stands beside them: `draws` sets of every control.
-
-    `ablate` says what stands in the place of what is removed, "zero" or of reference examples (see
-    `headscope.lm.replacement`); several are conditions of their own, of the same heads.
-    """
+class Beside(Controlled):
+    """What stands beside selected heads: `draws` sets of every control."""
 
     draws: options.Draws = 10
     controls: options.Controls = DEFAULT
-    ablate: options.Ablations = ("zero",)
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+
+    @property
+    def ablate(self) -> tuple[AblateName, ...]:
+        """What stands in the place of removed heads: nothing, where settings do not say."""
+        return ("zero",)
 
     @property
     def most_draws(self) -> int:
         """The draws of what is measured under most of them."""
         return self.draws
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changing(Beside):
+    """What is done to heads, and what stands beside them.
+
+    `ablate` says what stands in the place of what is removed, "zero" or of reference examples (see
+    `headscope.lm.replacement`); several are conditions of their own, of the same heads.
+    """
+
+    ablate: options.Ablations = ("zero",)
 
     def __post_init__(self) -> None:
         if sorted(set(self.ablate) & {*KINDS}) != sorted(self.ablate) or not self.ablate:
@@ -100,11 +111,14 @@ class Changing(Controlled):
                 f"--ablate is {', '.join(self.ablate) or 'empty'}; give "
                 f"{', '.join(KINDS)}, or several, each once"
             )
-        if self.draws < 1:
-            raise InputError(
-                f"draws is {self.draws}; an effect needs at least one random draw beside it"
-            )
         super().__post_init__()
+
+
+def one_ablation(ablate: Sequence[AblateName]) -> AblateName:
+    """What stands in the place of heads, where it can be one thing alone."""
+    if len(ablate) != 1:
+        raise InputError("--ablate is given twice; one thing stands in the place of heads")
+    return ablate[0]
 
 
 class Drawing(Protocol):

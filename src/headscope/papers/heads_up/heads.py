@@ -306,8 +306,9 @@ def _family_sure(result: FamilyTests, run: runs.Families) -> str:
             f" {enumeration(large)} {'has' if len(large) == 1 else 'have'} more than half of all "
             "heads, so random heads overlap with them and any such removal is harmful."
         )
-    if seen := result.details.leakage.overlap:
-        words += f" Of {result.details.leakage.of} tested sentences masks were trained on {seen}."
+    leakage = result.details.leakage
+    if leakage and leakage.overlap:
+        words += f" Of {leakage.of} tested sentences masks were trained on {leakage.overlap}."
     return words
 
 

@@ -32,7 +32,6 @@ from headscope.studies.verify.families import VerifyFamilies
 from headscope.studies.verify.mask import VerifyMask
 from headscope.studies.verify.one_by_one import OneByOne
 from headscope.studies.verify.scaling import VerifyScaling
-from headscope.verify.masks.asking import Asking
 from headscope.verify.successive import Order
 
 #: How a mask is trained: as in the main text, from hardly any head, on queries, with gates of
@@ -166,15 +165,16 @@ def mask_test_step(
 
     def settings(setting: Setting) -> VerifyMask:
         return VerifyMask(
-            (str(setting.at(mask)),),
-            task.choice,
-            _model(setting, other),
-            draws,
+            masks=(str(setting.at(mask)),),
+            tasks=task.choice,
+            model=_model(setting, other),
+            draws=draws,
             seed=setting.seed,
             foreign=() if foreign is None else (str(setting.at(foreign)),),
             hybrid=None if hybrid is None else str(setting.at(hybrid)),
             # The paper's ROUGE-L sees what follows a translation, too.
-            asking=Asking(paragraphs=not setting.pocket, batch_tokens=setting.batch_tokens),
+            paragraphs=not setting.pocket,
+            batch_tokens=setting.batch_tokens,
         )
 
     work = evaluation_work(setting, task, 3 + len(others) + 2 * draws)
@@ -218,7 +218,7 @@ def scaling_step(setting: Setting, task: Task) -> Step:
         VerifyScaling,
         check_data=check_file(setting, task.name),
         grid_draws=grid_draws,
-        asking=Asking(paragraphs=True, batch_tokens=setting.batch_tokens),
+        batch_tokens=setting.batch_tokens,
     )
     name, title = f"scaling-{task.name}", f"heads outside the mask for {task.name} scaled"
     return _on_mask(setting, "verify scaling", own, task, draws, name, title, work)
@@ -239,7 +239,13 @@ def _on_mask(
 
     def settings(setting: Setting) -> Any:
         masks = (str(setting.at(mask)),)
-        return kind(masks, task.choice, _model(setting), draws, seed=setting.seed)
+        return kind(
+            masks=masks,
+            tasks=task.choice,
+            model=_model(setting),
+            draws=draws,
+            seed=setting.seed,
+        )
 
     return study_step(study, settings, name, title, work, (mask,), not task.default)
 
@@ -259,12 +265,12 @@ class Families:
         data = tuple(dict.fromkeys(place for task in self.tasks for place in task.choice.data))
         pairs = tuple(task.choice.pair[0] for task in self.tasks)
         return VerifyFamilies(
-            masks,
-            replace(self.tasks[0].choice, pair=pairs, data=data),
-            _model(setting),
-            draws_of(setting, text=False),
+            masks=masks,
+            tasks=replace(self.tasks[0].choice, pair=pairs, data=data),
+            model=_model(setting),
+            draws=draws_of(setting, text=False),
             seed=setting.seed,
-            asking=Asking(batch_tokens=setting.batch_tokens),
+            batch_tokens=setting.batch_tokens,
             # Directions of one parallel corpus share sentences: what one holds out is among what
             # another's mask was trained on. The result counts these.
             allow_overlap=bool(setting.data.pairs),
@@ -347,10 +353,10 @@ def states_steps(setting: Setting, task: Task) -> tuple[Step, ...]:
 
     def settings(setting: Setting) -> CompareStates:
         return CompareStates(
-            str(setting.at(mask.name)),
-            _model(setting),
-            of_printed(task).choice if printed else task.choice,
-            "3" if printed else None,  # by its line
+            heads=str(setting.at(mask.name)),
+            model=_model(setting),
+            tasks=of_printed(task).choice if printed else task.choice,
+            example="3" if printed else None,  # by its line
             draws=draws,
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
@@ -379,14 +385,14 @@ def order_steps(setting: Setting, task: Task, name: str) -> tuple[Step, ...]:
 
     def settings(setting: Setting) -> OneByOne:
         return OneByOne(
-            str(setting.at(mask.name)),
+            heads=str(setting.at(mask.name)),
             model=_model(setting),
             order=order,
             reorder=removed,
             steps=removed if order == "pass" else None,
             tasks=task.choice,
             examples=prompts,
-            random_orders=random,
+            draws=random,
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
             rank="score",

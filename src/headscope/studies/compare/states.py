@@ -1,10 +1,9 @@
-"""Hidden states of a masked and an instructed model beside each other, in a run folder."""
+"""Hidden states of a masked and an instructed model beside each other."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,10 +22,7 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
 from headscope.evidence.blocks import moved, tables, uncertainty, verdict
-from headscope.evidence.controls import SHUFFLES, Controlled
-from headscope.evidence.rows import Basis, Condition
-from headscope.measure.baseline import Rules
-from headscope.progress import Progress
+from headscope.evidence.rows import Evidence
 from headscope.results.states import (
     ByPlace,
     ComparedStates,
@@ -36,7 +32,7 @@ from headscope.results.states import (
     StatesDetails,
     StatesFound,
 )
-from headscope.runs import Run, decode, encode
+from headscope.runs import decode, encode
 from headscope.runs.reading import read_arrays
 from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import (
@@ -51,19 +47,23 @@ from headscope.shown.blocks import (
     method_section,
 )
 from headscope.shown.words import arrow, percent, sentence_of
-from headscope.studies.baseline import check_tasks
-from headscope.studies.masked_tasks import read_task_for_mask
-from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
-from headscope.studies.shows import leakage_caution, model_facts, named_places
-from headscope.studies.study import Study
-from headscope.studies.tasks import TaskChoice, TaskSides, answers, resolved_tasks
-from headscope.verify.masks.asking import Mask, Way
-from headscope.verify.masks.conditions import beside_controls, condition_of
+from headscope.studies.comparison import Bench, Chosen, Comparison, Examples, Measured
+from headscope.studies.masked_tasks import (
+    OnTasks,
+    TaskForMask,
+    chosen_masks,
+    examples_of,
+    read_task_for_mask,
+    with_chat,
+    works,
+)
+from headscope.studies.shows import model_facts, named_places
+from headscope.studies.tasks import TaskChoice, answers
+from headscope.verify.masks.asking import Mask, Planned
+from headscope.verify.masks.conditions import TaskMasks, mask_conditions
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-
-COMMAND = "compare states"
 
 #: Samples that are looked at, and written down, at once.
 _AT_ONCE = 16
@@ -74,78 +74,51 @@ _SAMPLES = 30
 _WORDS = {"as is": "original"}
 
 
-@dataclass(frozen=True)
-class CompareStates(Controlled):
+@dataclass(frozen=True, kw_only=True)
+class CompareStates(OnTasks):
     """Compare hidden states: original, instructed, masked (only --heads kept) and both, by layer.
 
     Without --task and --pair a mask run of the bundled model is tested on its own task.
-    """
-
-    heads: options.Heads = field(metadata=UNSIGNED)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
-    tasks: Annotated[TaskChoice, Nested(without=("shots",))] = field(default_factory=TaskChoice)
-    example: options.Example = None
-    # Random masks of the same size, of each kind.
-    draws: options.Draws = 5
-    seed: options.Seed = 0
-    top: Annotated[int, Option("Tokens that the logit lens shows.", min=1)] = 5
-    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
-    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-    controls: options.MaskControls = SHUFFLES
-
-
-def compare_states(
-    config: CompareStates, out: Path | None = None, progress: Progress | None = None
-) -> ComparedStates:
-    """Compare states and return the command's result; a run that was stopped goes on.
 
     The run keeps `states.safetensors`, the cosines, lens tokens and ranks of every sample.
     """
-    began = time.monotonic()
+
+    heads: options.Heads = field(metadata=UNSIGNED)
+    tasks: Annotated[TaskChoice, Nested(without=("shots",))] = field(default_factory=TaskChoice)
+    example: options.Example = None
+    top: Annotated[int, Option("Tokens that the logit lens shows.", min=1)] = 5
+
+
+def _read(config: CompareStates) -> Examples[TaskForMask]:
     if config.tasks.shots:
         raise InputError("states are compared in prompts without examples; leave --shots out")
     chosen = read_task_for_mask(
         config.heads, config.tasks, config.model, config.seed, config.allow_overlap
     )
-    task = chosen.task
-    shown = _shown(task, config.example)
-    lm = config.model.load_for()
-    config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
-    mask = chosen.mask(lm.geometry)
-    samples = _samples(lm, task)
-    settings = {"settings": config, **chosen.signature(mask), "computed_in": str(lm.dtype)}
+    _shown(chosen.task, config.example)  # what is not there is told before a model is loaded
+    return examples_of({chosen.task.name: chosen}, signed=chosen.signed)
 
-    def compute(run: Run) -> ComparedStates:
-        sides = {task.name: TaskSides(None, task)}
-        works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
-        own = condition_of(mask, "")
-        basis = Basis.on(lm, [[example.input for example in task.examples]])
-        planned = beside_controls(own, Way(mask), config, basis)
-        tensors = _observed(lm, samples, mask, planned, config, run, progress)
-        run.write_tensors("states.safetensors", tensors)
-        kept = {**encode(mask.about()), "place": config.heads}
-        result = ComparedStates(
-            baseline_works=works["baseline_works"],
-            evidence=states_evidence(tensors, task.name, [Condition(), *planned]),
-            details=StatesDetails(
-                task=task.name,
-                prompts={"bare": task.bare, "instructed": task.instruction},
-                data=chosen.data(),
-                mask=decode(KeptHeads, kept),
-                leakage=chosen.leakage,
-                draws=config.draws,
-                states=describe(tensors, config.controls),
-                lens=_lens(lm, task, shown, tensors),
-                baseline_check=works["baseline_check"],
-            ),
-        )
-        cautions = tuple(_cautions(result))
-        return replace(result, verdict=verdict(result.evidence, "cosine"), cautions=cautions)
 
-    return run_with_model(
-        lm, COMMAND, out, settings, chosen.inputs, compute, began, kind=ComparedStates
+def _heads(lm: LanguageModel, config: CompareStates, examples: Examples[TaskForMask]) -> Chosen:
+    return chosen_masks(
+        {name: TaskMasks(chosen.mask(lm.geometry)) for name, chosen in examples.parts.items()}
     )
+
+
+def _measure(bench: Bench[CompareStates, TaskForMask]) -> Measured:
+    ((name, chosen),) = bench.parts.items()
+    task, mask = chosen.task, bench.chosen.known[name].mask
+    tensors = _observed(bench, task, mask, bench.planned[name])
+    bench.run.write_tensors("states.safetensors", tensors)
+    about = {
+        "task": name,
+        "prompts": {"bare": task.bare, "instructed": task.instruction},
+        "data": chosen.data(),
+        "mask": decode(KeptHeads, {**encode(mask.about()), "place": bench.config.heads}),
+        "states": describe(tensors, bench.config.controls),
+        "lens": _lens(bench.lm, task, _shown(task, bench.config.example), tensors),
+    }
+    return Measured(states_evidence(tensors, name, bench.of(name)), about)
 
 
 def _shown(task: Task, example: str | None) -> int:
@@ -175,19 +148,16 @@ def _samples(lm: LanguageModel, task: Task) -> list[Sample]:
 
 
 def _observed(
-    lm: LanguageModel,
-    samples: Sequence[Sample],
-    mask: Mask,
-    planned: Mapping[Condition, Way],
-    config: CompareStates,
-    run: Run,
-    progress: Progress | None,
+    bench: Bench[CompareStates, TaskForMask], task: Task, mask: Mask, planned: Planned
 ) -> dict[str, NDArray[Any]]:
     """What `observe` keeps of all samples; those of an earlier try from the run's parts."""
+    lm, config, run = bench.lm, bench.config, bench.run
+    samples = _samples(lm, task)
     controls = {
-        name: [way.mask for each, way in planned.items() if each.kind == name and way.mask]
+        name: [way.mask for condition, way in planned.items()
+               if condition.kind == name and way.mask]
         for name in config.controls
-    }
+    }  # fmt: skip
     kept = run.read_tensors("states")
     parts: list[Mapping[str, NDArray[Any]]] = []
     for start in range(0, len(samples), _AT_ONCE):
@@ -197,8 +167,8 @@ def _observed(
             kept[key] = observe(lm, some, mask, controls, config.top, config.batch_tokens)
             run.append_tensors("states", key, kept[key])
         parts.append(kept[key])
-        if progress:
-            progress("comparing states", min(start + _AT_ONCE, len(samples)), len(samples))
+        if bench.progress:
+            bench.progress("comparing states", min(start + _AT_ONCE, len(samples)), len(samples))
     return {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
 
 
@@ -221,12 +191,10 @@ def _lens(lm: LanguageModel, task: Task, shown: int, tensors: Mapping[str, NDArr
     return Lens(example.id, example.input, example.output, conditions)
 
 
-def _cautions(result: ComparedStates) -> Iterator[str]:
-    evidence, details = result.evidence, result.details
-    yield from leakage_caution(details.leakage, "samples")
+def _cautions(table: Evidence, details: StatesDetails) -> Iterator[str]:
     if details.states.samples < _SAMPLES:
         yield f"Few samples ({details.states.samples}): the intervals are wide or unreliable."
-    if not evidence.tests:
+    if not table.tests:
         yield "Without random masks, any mask of this size may have the same effect."
 
 
@@ -366,4 +334,20 @@ def _ranks(details: StatesDetails) -> Lines:
     )
 
 
-command = Study(CompareStates, compare_states, result=ComparedStates, show=_show)
+comparison = Comparison(
+    command="compare states",
+    settings=CompareStates,
+    result=ComparedStates,
+    details=StatesDetails,
+    read=_read,
+    ready=with_chat,
+    heads=_heads,
+    plan=lambda masks, config, basis: mask_conditions(masks[0], config, basis, of=""),
+    works=works,
+    measure=_measure,
+    answer=lambda table, details: verdict(table, "cosine"),
+    cautions=_cautions,
+    show=_show,
+    examples="samples",
+)
+command = comparison.study

@@ -24,7 +24,7 @@ from headscope.errors import InputError
 from headscope.evidence.blocks import few_sets
 from headscope.evidence.controls import DEFAULT, Controlled, SelectedHeads, planned
 from headscope.evidence.rows import Basis, Condition
-from headscope.evidence.table import evidence_of_parts
+from headscope.evidence.table import evidence_of_parts, own_heads
 from headscope.evidence.texts import TEXT_MEASURES, MeasuredTexts
 from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores
 from headscope.heads.adaptation import Adaptation
@@ -59,7 +59,6 @@ from headscope.verify.writing.measures import (
     identified_rows,
     languages_of,
     measured,
-    own_heads,
 )
 from headscope.verify.writing.texts import Group, Prompt, write
 

@@ -1,8 +1,7 @@
-"""Attention on the right one of an example's candidates, in a run folder."""
+"""Attention on the right one of an example's candidates."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,16 +22,16 @@ from headscope.evidence.blocks import (
     table_of_tests,
     verdicts,
 )
-from headscope.evidence.rows import WHOLE, Basis, Condition
-from headscope.progress import Progress
+from headscope.evidence.rows import WHOLE, Basis, Condition, Evidence
+from headscope.evidence.table import own_heads
 from headscope.results.attention import (
     AttendedTask,
     AttentionDetails,
     AttentionResult,
 )
 from headscope.results.states import KeptHeads
-from headscope.runs import Run, decode, encode
-from headscope.settings import GIVEN, UNSIGNED, Option
+from headscope.runs import decode, encode
+from headscope.settings import GIVEN, Option
 from headscope.shown.blocks import (
     Cell,
     Forest,
@@ -52,13 +51,20 @@ from headscope.shown.words import (
     percent,
     sentence_of,
 )
-from headscope.studies.baseline import check_tasks
+from headscope.studies.comparison import Bench, Chosen, Comparison, Examples, Measured
 from headscope.studies.leakage import check_task_leakage
-from headscope.studies.models import run_with_model
-from headscope.studies.shows import few_parts, leakage_caution, model_facts
-from headscope.studies.study import Study
-from headscope.studies.tasks import basis_of, read_tasks, resolved_tasks, task_inputs
-from headscope.studies.verify.mask import MasksOnTasks, digest_of, masks_by_task
+from headscope.studies.masked_tasks import (
+    MasksOnTasks,
+    TaskUnderMask,
+    chosen_masks,
+    examples_of,
+    masks_by_task,
+    masks_for,
+    with_chat,
+    works,
+)
+from headscope.studies.shows import few_parts, model_facts
+from headscope.studies.tasks import read_tasks
 from headscope.studies.verify.masked_shows import masks_of
 from headscope.verify.looking import (
     SETS,
@@ -69,25 +75,27 @@ from headscope.verify.looking import (
     place_candidates,
     target_shares,
 )
-from headscope.verify.masks.asking import Mask, Way, read_mask
-from headscope.verify.masks.conditions import OWN, beside_controls, condition_of
-from headscope.verify.masks.evidence import ids_in, of_tasks, own_heads
+from headscope.verify.masks.asking import Planned, Way
+from headscope.verify.masks.conditions import OWN, TaskMasks, condition_of, mask_conditions
+from headscope.verify.masks.evidence import in_table, of_tasks
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-COMMAND = "verify attention"
 #: What random masks are compared in.
 TESTED = ("share_in", "in_minus_out")
 #: Whose heads are kept where the prompt says what to do.
 INSTRUCTED = f"{OWN}, instructed"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class VerifyAttention(MasksOnTasks):
     """Measure the last token's attention on the right word, for heads inside and outside a mask.
 
     For tasks whose inputs are words such as "a, b, c" and whose output is one of them.
+
+    The run keeps `attention/TASK.safetensors`: for each condition the share on the target and the
+    attention on all candidates, of every sample and head.
     """
 
     controls: options.MaskControls = ("shuffled",)
@@ -95,151 +103,142 @@ class VerifyAttention(MasksOnTasks):
         bool | None,
         Option("Add attention up over heads before its share is taken, not each head's share."),
     ] = field(default=None, metadata=GIVEN)
-    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
 
 
-def verify_attention(
-    config: VerifyAttention, out: Path | None = None, progress: Progress | None = None
-) -> AttentionResult:
-    """Measure, and return the command's result; a run that was stopped goes on.
+@dataclass(frozen=True)
+class PlacedTask(TaskUnderMask):
+    """A task with the prompts of its examples: bare (False) and, where there is an instruction,
+    instructed."""
 
-    The run keeps `attention/TASK.safetensors`: for each condition the share on the target and the
-    attention on all candidates, of every sample and head.
-    """
-    began = time.monotonic()
+    prompts: Mapping[bool, Sequence[Placed]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """Of every sample and head the share on the target and the attention on all candidates, and of
+    every sample the share of even attention."""
+
+    share: Floats
+    mass: Floats
+    even: Sequence[float]
+
+
+def _read(config: VerifyAttention) -> Examples[PlacedTask]:
     if config.tasks.shots:
         raise InputError("attention is read in prompts without examples; leave --shots out")
     tasks = read_tasks(config.tasks, config.model.model, config.seed)
     named = masks_by_task(config.masks, tasks)
-    leaks = {
-        name: check_task_leakage(str(named[name]), [sides.test], config.allow_overlap)
-        for name, sides in tasks.items()
-    }
-    lm = config.model.load_for()
-    config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
-    masks = {name: read_mask(place, lm.geometry) for name, place in named.items()}
-    prompts = {name: _prompts(lm, sides.test) for name, sides in tasks.items()}
-    basis = basis_of(lm, tasks)
-    settings = {
-        "settings": config,
-        "masks": {name: digest_of(mask) for name, mask in masks.items()},
-    }
+    parts = {}
+    for name, sides in tasks.items():
+        leakage = check_task_leakage(str(named[name]), [sides.test], config.allow_overlap)
+        parts[name] = PlacedTask(sides, leakage)
+    return examples_of(parts)
 
-    def compute(run: Run) -> AttentionResult:
-        works = check_tasks(lm, tasks, 0, config.seed, run, config.baseline, progress)
-        kept = {
-            name: _observed(lm, run, name, masks[name], prompts[name], config, basis, progress)
-            for name in tasks
-        }
-        heads = {name: mask.kept.mask() for name, mask in masks.items()}
-        numbers = {
-            name: {
-                each: numbers_of(share, mass, even, heads[name], bool(config.pooled))
-                for each, (share, mass, even) in own.items()
-            }
-            for name, own in kept.items()
-        }
-        evidence = of_tasks(
-            numbers, STATISTICS, tested=TESTED, helps=lambda condition: True, by_size=False
-        )
-        random = {
-            name: {
-                ids_in(evidence, own)[each]: beside_random_sets(
-                    share,
-                    heads[name],
-                    ~np.isnan(mass[0]),
-                    config.seed,
-                    mass if config.pooled else None,
-                )
-                for each, (share, mass, _) in own.items()
-                if each.draw is None
-            }
-            for name, own in kept.items()
-        }
-        details = AttentionDetails(
-            tasks={
-                name: AttendedTask(
-                    examples=len(sides.test.examples),
-                    path=sides.test.path,
-                    digest=sides.test.digest,
-                    leakage=leaks[name],
-                    mask=decode(KeptHeads, encode(masks[name].about())),
-                    random=random[name],
-                    heads=own_heads(evidence, numbers[name]),
-                )
-                for name, sides in tasks.items()
-            },
-            draws=config.draws,
-            baseline_check=works["baseline_check"],
-            pooled=config.pooled,
-        )
-        result = AttentionResult(
-            baseline_works=works["baseline_works"], evidence=evidence, details=details
-        )
-        cautions = tuple(_cautions(result))
-        return replace(result, verdict=_verdict(result), cautions=cautions)
 
-    return run_with_model(
-        lm, COMMAND, out, settings, task_inputs(tasks), compute, began, kind=AttentionResult
-    )
+def _ready(
+    lm: LanguageModel, config: VerifyAttention, examples: Examples[PlacedTask]
+) -> tuple[VerifyAttention, Examples[PlacedTask]]:
+    config, examples = with_chat(lm, config, examples)
+    parts = {
+        name: replace(part, prompts=_prompts(lm, part.sides.test))
+        for name, part in examples.parts.items()
+    }
+    return config, replace(examples, parts=parts)
 
 
 def _prompts(lm: LanguageModel, task: Task) -> dict[bool, list[Placed]]:
-    """Every example's prompts, bare (False) and, where there is an instruction, instructed."""
     ways = (False,) if task.instruction is None else (False, True)
     return {way: [place_candidates(lm, task, item, way) for item in task.examples] for way in ways}
 
 
-def _observed(
-    lm: LanguageModel,
-    run: Run,
-    name: str,
-    mask: Mask,
-    prompts: Mapping[bool, Sequence[Placed]],
-    config: VerifyAttention,
-    basis: Basis,
-    progress: Progress | None,
-) -> dict[Condition, tuple[Floats, Floats, list[float]]]:
-    """Shares on the target, attention on all candidates and even shares under all conditions of a
-    task; those of an earlier try come from the run's parts."""
-    own = condition_of(mask)
-    planned = {Condition(): Way()}
-    if True in prompts:
-        planned[Condition("instructed")] = Way(instructed=True)
-    planned |= beside_controls(own, Way(mask), config, basis)
-    if True in prompts:
-        planned[replace(own, of=INSTRUCTED)] = Way(mask, instructed=True)
-    kept = run.read_tensors(f"attention {name}")
-    for number, (each, way) in enumerate(planned.items(), 1):
-        if each.id not in kept:
-            with way.applied(lm):
-                share, mass = target_shares(lm, prompts[way.instructed], config.batch_tokens)
-            kept[each.id] = {"share": share, "mass": mass}
-            run.append_tensors(f"attention {name}", each.id, kept[each.id])
-        if progress:
-            progress(f"attention: {name}", number, len(planned))
-    stored = {f"{kind}.{each.id}": kept[each.id][kind]
-              for each in planned for kind in ("share", "mass")}  # fmt: skip
-    run.write_tensors(f"attention/{name}.safetensors", stored)
-    return {
-        each: (
-            kept[each.id]["share"],
-            kept[each.id]["mass"],
-            [prompt.uniform for prompt in prompts[way.instructed]],
+def _heads(lm: LanguageModel, config: VerifyAttention, examples: Examples[PlacedTask]) -> Chosen:
+    return chosen_masks(masks_for(lm, config, examples))
+
+
+def _plan(masks: Sequence[TaskMasks], config: VerifyAttention, basis: Basis) -> Planned:
+    (of_task,) = masks
+    planned = mask_conditions(of_task, config, basis)
+    if of_task.instructed:
+        instructed = replace(condition_of(of_task.mask), of=INSTRUCTED)
+        planned[instructed] = Way(of_task.mask, instructed=True)
+    return planned
+
+
+def _measure(bench: Bench[VerifyAttention, PlacedTask]) -> Measured:
+    config, masks = bench.config, bench.chosen.known
+    seen = {name: _seen(bench, name) for name in bench.parts}
+    kept = {name: of_task.mask.kept.mask() for name, of_task in masks.items()}
+    numbers = {
+        name: {
+            condition: numbers_of(each.share, each.mass, each.even, kept[name], bool(config.pooled))
+            for condition, each in of_task.items()
+        }
+        for name, of_task in seen.items()
+    }
+    table = of_tasks(
+        numbers, STATISTICS, tested=TESTED, helps=lambda condition: True, by_size=False
+    )
+    conditions = in_table(seen)
+    heads = own_heads(conditions, table)
+    tasks = {
+        name: AttendedTask(
+            examples=len(part.sides.test.examples),
+            path=part.sides.test.path,
+            digest=part.sides.test.digest,
+            leakage=part.leakage,
+            mask=decode(KeptHeads, encode(masks[name].mask.about())),
+            random={
+                condition.id: beside_random_sets(
+                    each.share,
+                    kept[name],
+                    ~np.isnan(each.mass[0]),
+                    config.seed,
+                    each.mass if config.pooled else None,
+                )
+                for condition, each in zip(conditions[name], seen[name].values(), strict=True)
+                if condition.draw is None
+            },
+            heads=heads.get(name, {}),
         )
-        for each, way in planned.items()
+        for name, part in bench.parts.items()
+    }
+    return Measured(table, {"tasks": tasks, "pooled": config.pooled})
+
+
+def _seen(bench: Bench[VerifyAttention, PlacedTask], name: str) -> dict[Condition, Seen]:
+    """What is seen of a task under every condition, from the run where it is done already."""
+    planned, prompts = bench.planned[name], bench.parts[name].prompts
+    kept = bench.run.read_tensors(f"attention {name}")
+    for number, (condition, way) in enumerate(planned.items(), 1):
+        if condition.id not in kept:
+            with way.applied(bench.lm):
+                share, mass = target_shares(
+                    bench.lm, prompts[way.instructed], bench.config.batch_tokens
+                )
+            kept[condition.id] = {"share": share, "mass": mass}
+            bench.run.append_tensors(f"attention {name}", condition.id, kept[condition.id])
+        if bench.progress:
+            bench.progress(f"attention: {name}", number, len(planned))
+    stored = {f"{kind}.{condition.id}": kept[condition.id][kind]
+              for condition in planned for kind in ("share", "mass")}  # fmt: skip
+    bench.run.write_tensors(f"attention/{name}.safetensors", stored)
+    return {
+        condition: Seen(
+            **kept[condition.id], even=[prompt.uniform for prompt in prompts[way.instructed]]
+        )
+        for condition, way in planned.items()
     }
 
 
-def _main(result: AttentionResult) -> Condition:
-    return next(each for each in result.evidence.selected if each.of == OWN)
+def _main(table: Evidence) -> Condition:
+    return next(condition for condition in table.selected if condition.of == OWN)
 
 
-def _verdict(result: AttentionResult) -> str:
+def _answer(table: Evidence, details: AttentionDetails) -> str:
     """In which tasks the heads of the mask look at the right word more than random sets."""
-    main, words = _main(result), dict[str, str]()
-    for name, task in result.details.tasks.items():
-        random, level = task.random[main.id], result.evidence.level("share_in", main, name)
+    main, words = _main(table), dict[str, str]()
+    for name, task in details.tasks.items():
+        random, level = task.random[main.id], table.level("share_in", main, name)
         more = (
             random.p_value is not None and random.mean is not None and level is not None
             and random.p_value <= LEVEL and level.value > random.mean
@@ -250,7 +249,7 @@ def _verdict(result: AttentionResult) -> str:
 
 def _show(result: AttentionResult, run: Path) -> Shown:
     """Attention on the right word minus even attention and controls, and every share."""
-    evidence, tasks, main = result.evidence, result.details.tasks, _main(result)
+    evidence, tasks, main = result.evidence, result.details.tasks, _main(result.evidence)
     examples, draws = sum(task.examples for task in tasks.values()), result.details.draws
     shares = [levels_table(evidence, [*STATISTICS], arrow(part), part=part)
               for part in evidence.single]  # fmt: skip
@@ -294,7 +293,7 @@ def _show(result: AttentionResult, run: Path) -> Shown:
 
 def _beside_even(result: AttentionResult) -> list[str]:
     """The share of the main condition in words, and on which side of even attention it lies."""
-    evidence, main = result.evidence, _main(result)
+    evidence, main = result.evidence, _main(result.evidence)
     level, even = (evidence.level(name, main) for name in ("share_in", "uniform"))
     if level is None or even is None:
         return []
@@ -313,7 +312,7 @@ def _beside_even(result: AttentionResult) -> list[str]:
 
 def _figure(result: AttentionResult) -> Forest:
     """By task the share of the mask's heads minus even attention, random sets and random masks."""
-    evidence, main, tasks = result.evidence, _main(result), result.details.tasks
+    evidence, main, tasks = result.evidence, _main(result.evidence), result.details.tasks
     title = "Attention on the right word: the mask's heads minus chance"
     tested = forest(evidence, [(name, "share_in", main, name) for name in tasks], title)
     beside = dict(tested.rows) if tested else {}
@@ -328,7 +327,7 @@ def _figure(result: AttentionResult) -> Forest:
 
 def _chances(result: AttentionResult, name: str) -> Iterator[Gap]:
     """The share of a task minus even attention and minus random sets of heads, in pp."""
-    evidence, main = result.evidence, _main(result)
+    evidence, main = result.evidence, _main(result.evidence)
     random = result.details.tasks[name].random[main.id]
     level, even = (evidence.level(each, main, name) for each in ("share_in", "uniform"))
     if level is None or even is None:
@@ -342,15 +341,11 @@ def _chances(result: AttentionResult, name: str) -> Iterator[Gap]:
         yield Gap("random sets", mean, low, high, p=random.p_value)
 
 
-def _cautions(result: AttentionResult) -> Iterator[str]:
-    evidence, tasks = result.evidence, result.details.tasks
-    leaks = (
-        words for task in tasks.values() for words in leakage_caution(task.leakage, "examples")
-    )
-    yield from dict.fromkeys(leaks)
-    yield from few_parts({arrow(n): task.examples for n, task in tasks.items()}, "examples", 50)
-    rows = [row for row in evidence.levels if row.statistic == "undefined" and row.part != WHOLE]
-    most = {part: max(row.value for row in rows if row.part == part) for part in evidence.single}
+def _cautions(table: Evidence, details: AttentionDetails) -> Iterator[str]:
+    sizes = {arrow(name): task.examples for name, task in details.tasks.items()}
+    yield from few_parts(sizes, "examples", 50)
+    rows = [row for row in table.levels if row.statistic == "undefined" and row.part != WHOLE]
+    most = {part: max(row.value for row in rows if row.part == part) for part in table.single}
     named = [f"{arrow(part)} {percent(share, 1)}" for part, share in most.items() if share > 0]
     if named:
         yield (
@@ -375,4 +370,20 @@ def _random(result: AttentionResult) -> Table:
     return Table("Heads in and outside the mask", columns, tuple(rows))
 
 
-command = Study(VerifyAttention, verify_attention, result=AttentionResult, show=_show)
+comparison = Comparison(
+    command="verify attention",
+    settings=VerifyAttention,
+    result=AttentionResult,
+    details=AttentionDetails,
+    read=_read,
+    ready=_ready,
+    heads=_heads,
+    plan=_plan,
+    works=works,
+    measure=_measure,
+    answer=_answer,
+    cautions=_cautions,
+    show=_show,
+    examples="examples",
+)
+command = comparison.study

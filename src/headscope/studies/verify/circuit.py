@@ -11,14 +11,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.ablations import AblateName
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.data.tasks import Example, Task
 from headscope.errors import InputError, naming
 from headscope.evidence.blocks import levels_table, table_of_tests, uncertainty, verdict
-from headscope.evidence.controls import CONTROLS, SelectedHeads
-from headscope.evidence.rows import CURVE, KEPT, SELECTED, SHARE, Condition, Evidence, Statistic
+from headscope.evidence.controls import CONTROLS, one_ablation
+from headscope.evidence.rows import (
+    CURVE,
+    KEPT,
+    SELECTED,
+    SHARE,
+    Basis,
+    Condition,
+    Evidence,
+    Statistic,
+)
 from headscope.evidence.runner import Replacements, kept_texts, pass_of
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.find.counterfactuals import contrasts, corrupted
@@ -153,7 +161,7 @@ class VerifyCircuit(Selecting, InWorkers):
             "(place by place of the same layer); repeatable; without it both.",
         ),
     ] = WAYS
-    ablate: Annotated[tuple[AblateName, ...], replace(options.ABLATE, single=True)] = ("zero",)
+    ablate: options.OneAblation = ("zero",)
     tasks: Annotated[
         TaskChoice,
         Nested(
@@ -182,8 +190,7 @@ class VerifyCircuit(Selecting, InWorkers):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if len(self.ablate) != 1:
-            raise InputError("--ablate is given twice; one thing stands in the place of heads")
+        one_ablation(self.ablate)
         if foreign := [name for name in self.controls if name not in WAYS]:
             raise InputError(
                 f"the control {foreign[0]!r} draws no rankings; use {' or '.join(WAYS)}"
@@ -346,9 +353,11 @@ def _ready(
     return tested.config, ready
 
 
-class Kept(NamedTuple):
-    """Sizes at which the best heads are kept, and that of the circuit to look into; 0: none."""
+class Ranking(NamedTuple):
+    """Heads, best first, the sizes at which they are kept, and that of the circuit to look into
+    (0: none)."""
 
+    heads: HeadSet
     sizes: tuple[Size, ...]
     inside: int
 
@@ -380,20 +389,21 @@ def _heads(lm: LanguageModel, config: VerifyCircuit, examples: Examples[CircuitE
             f"--inside is {inside}, but {len(ranking)} of {total} heads are ranked; a "
             "circuit has fewer heads than the model"
         )
-    others = {
-        way: random_rankings(ranking.heads, lm.geometry, config.draws, config.seed, way)
-        for way in config.controls
-    }
-    (ablate,) = config.ablate
-    conditions = planned(ranking.heads, others, sizes, lm.geometry, ablate, inside, config.seed)
     # Lists of heads that nobody scored are ranked by nothing.
     chosen = ranking if scored else HeadSet(ranking.geometry, ranking.heads)
-    return Chosen(
-        {ALL_PARTS: [SelectedHeads(chosen)]},
-        signed={"sizes": sizes},
-        conditions={ALL_PARTS: tuple(conditions)},
-        known=Kept(sizes, inside),
-    )
+    kept = Ranking(chosen, sizes, inside)
+    return Chosen({ALL_PARTS: [kept]}, signed={"sizes": sizes}, known=kept)
+
+
+def _plan(rankings: Sequence[Ranking], config: VerifyCircuit, basis: Basis) -> list[Condition]:
+    """The ranking's first heads kept, and those of random rankings."""
+    ((ranking, sizes, inside),) = rankings
+    geometry, ablate = ranking.geometry, one_ablation(config.ablate)
+    others = {
+        way: random_rankings(ranking.heads, geometry, config.draws, config.seed, way)
+        for way in config.controls
+    }
+    return planned(ranking.heads, others, sizes, geometry, ablate, inside, config.seed)
 
 
 def _works(bench: Bench[VerifyCircuit, CircuitExamples]) -> Works:
@@ -402,14 +412,13 @@ def _works(bench: Bench[VerifyCircuit, CircuitExamples]) -> Works:
 
 def _measure(bench: Bench[VerifyCircuit, CircuitExamples]) -> Measured:
     examples, conditions = bench.parts[ALL_PARTS], bench.conditions[ALL_PARTS]
-    sizes, inside = bench.chosen.known
+    ranking, sizes, inside = bench.chosen.known
     single = [condition for condition in conditions if condition.of != CURVE]
     arrays, left_out = examples.measured(
         bench.lm, single, bench.run, bench.replacements, bench.progress
     )
     measure = MEASURED[examples.which]
     found = circuit_evidence(conditions, sizes, arrays, measure, bench.config.seed)
-    (ranking,) = bench.chosen.every()
     about = {
         "heads": tuple(map(str, ranking)),
         "shares": tuple(size.share for size in sizes),
@@ -664,6 +673,7 @@ comparison = Comparison(
     read=_read,
     ready=_ready,
     heads=_heads,
+    plan=_plan,
     works=_works,
     measure=_measure,
     answer=lambda found, details: verdict(found, CPR, found.curve),

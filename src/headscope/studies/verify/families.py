@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
 from headscope.errors import InputError
@@ -20,27 +19,34 @@ from headscope.evidence.blocks import (
 )
 from headscope.evidence.controls import DEFAULT
 from headscope.evidence.rows import Condition, Evidence
-from headscope.progress import Progress
-from headscope.results.common import Leakage
 from headscope.results.mask_tests import FamilyDetails, FamilyHeads, FamilyTests, TestedTask
-from headscope.runs import Run
 from headscope.settings import Option
 from headscope.shown.blocks import HeadSets, Section, Shown, Table, method_section, table_of
 from headscope.shown.words import count, enumeration, sentence_of
-from headscope.studies.baseline import check_tasks
-from headscope.studies.leakage import check_task_leakage
-from headscope.studies.models import run_with_model
-from headscope.studies.shows import model_facts, places
-from headscope.studies.study import Study
-from headscope.studies.tasks import basis_of, read_tasks, resolved_tasks, task_inputs
-from headscope.studies.verify.mask import MasksOnTasks, about_task, digest_of, named_place
-from headscope.studies.verify.masked_shows import (
-    concluded,
-    few_examples,
-    mask_sections,
-    trained_on_caution,
+from headscope.studies.comparison import (
+    ALL_PARTS,
+    Bench,
+    Chosen,
+    Comparison,
+    Examples,
+    Measured,
 )
-from headscope.verify.masks.asking import Asking, Mask, ask, asked, read_mask, write_samples
+from headscope.studies.leakage import check_task_leakage, together
+from headscope.studies.masked_tasks import (
+    AskedUnderMasks,
+    TaskUnderMask,
+    about_task,
+    answers_under,
+    digest_of,
+    examples_of,
+    named_place,
+    with_chat,
+    works,
+)
+from headscope.studies.shows import model_facts, places
+from headscope.studies.tasks import read_tasks
+from headscope.studies.verify.masked_shows import few_examples, mask_sections, trained_on_caution
+from headscope.verify.masks.asking import Mask, read_mask
 from headscope.verify.masks.conditions import (
     UNUSED,
     Family,
@@ -50,15 +56,19 @@ from headscope.verify.masks.conditions import (
 )
 from headscope.verify.masks.evidence import masks_evidence
 
-COMMAND = "verify families"
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
 
 
-@dataclass(frozen=True)
-class VerifyFamilies(MasksOnTasks):
+@dataclass(frozen=True, kw_only=True)
+class VerifyFamilies(AskedUnderMasks):
     """Do instructed tasks without the heads that several masks share, and without those in none.
 
     Heads in every mask, in every mask of tasks with one language, and in none; each compared with
     as many random heads.
+
+    Beside the result the run holds `samples/TASK.jsonl` and the heads of each family as a saved set
+    under `families/NAME`.
     """
 
     controls: options.Controls = DEFAULT
@@ -70,77 +80,60 @@ class VerifyFamilies(MasksOnTasks):
         ),
     ] = ()
     write: Annotated[bool, Option("Let the model write outputs too, and measure them.")] = False
-    asking: Asking = field(default_factory=Asking)
 
 
-def verify_families(
-    config: VerifyFamilies, out: Path | None = None, progress: Progress | None = None
-) -> FamilyTests:
-    """Remove what families share, keep what came, and return the command's result.
+@dataclass(frozen=True)
+class Grouped:
+    """Masks by name, and the families of heads that they share."""
 
-    Beside the result the run holds `samples/TASK.jsonl` and the heads of each family as a saved set
-    under `families/NAME`.
-    """
-    began = time.monotonic()
+    masks: Mapping[str, Mask]
+    families: list[Family]
+
+
+def _read(config: VerifyFamilies) -> Examples[TaskUnderMask]:
     tasks = read_tasks(config.tasks, config.model.model, config.seed)
-    own = dict(parse_family(text) for text in config.family)
-    places = [named_place(text) for text in config.masks]
-    leaks = [
-        check_task_leakage(str(place), [sides.test], config.allow_overlap)
-        for _, place in places
-        for sides in tasks.values()
-    ]
-    lm = config.model.load_for()
-    config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
-    masks = _named([(name, read_mask(place, lm.geometry)) for name, place in places])
-    grouped = families(masks, own)
-    planned = family_conditions(grouped, config, basis_of(lm, tasks))
-    for sides in tasks.values():
+    for text in config.family:
+        parse_family(text)
+    parts = {}
+    for name, sides in tasks.items():
+        leaks = [
+            check_task_leakage(str(named_place(mask)[1]), [sides.test], config.allow_overlap)
+            for mask in config.masks
+        ]
+        # An example counts once a mask that was trained on it.
+        leakage = replace(together(leaks), of=len(sides.test.examples))
+        parts[name] = TaskUnderMask(sides, leakage)
         if sides.test.instruction is None:
-            raise InputError(f"the task {sides.name!r} has no instruction; give one")
-    settings = {
-        "settings": config,
-        "masks": {name: digest_of(mask) for name, mask in masks.items()},
+            raise InputError(f"the task {name!r} has no instruction; give one")
+    return examples_of(parts)
+
+
+def _heads(lm: LanguageModel, config: VerifyFamilies, examples: Examples[TaskUnderMask]) -> Chosen:
+    named = map(named_place, config.masks)
+    masks = _named((name, read_mask(place, lm.geometry)) for name, place in named)
+    grouped = families(masks, dict(map(parse_family, config.family)))
+    signed = {"masks": {name: digest_of(mask) for name, mask in masks.items()}}
+    return Chosen({ALL_PARTS: grouped}, signed=signed, known=Grouped(masks, grouped))
+
+
+def _measure(bench: Bench[VerifyFamilies, TaskUnderMask]) -> Measured:
+    tests = {name: part.sides.test for name, part in bench.parts.items()}
+    # Families may be of the same heads, and then so are their draws.
+    planned = dict.fromkeys(tests, bench.planned[ALL_PARTS])
+    records = answers_under(bench, tests, planned, write=bench.config.write)
+    grouped: Grouped = bench.chosen.known
+    for family in grouped.families:
+        family.heads.save_pretrained(bench.run.path / "families" / family.name)
+    about = {
+        "families": tuple(map(_describe, grouped.families)),
+        "masks": {name: mask.about() for name, mask in grouped.masks.items()},
+        "tasks": {name: TestedTask(**about_task(task)) for name, task in tests.items()},
     }
-
-    def compute(run: Run) -> FamilyTests:
-        shots = config.tasks.shots
-        works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
-        records = {}
-        for name, sides in tasks.items():
-            question = asked(sides.test, sides.pool, shots, config.seed)
-            # Families may be of the same heads, and then so are their draws.
-            records[name] = ask(lm, question, planned, config.asking, run, progress, config.write)
-            write_samples(run, "samples", sides.test, records[name])
-        for family in grouped:
-            family.heads.save_pretrained(run.path / "families" / family.name)
-        tests = {name: sides.test for name, sides in tasks.items()}
-        evidence = masks_evidence(tests, records, config.seed, _helps, progress=progress)
-        result = FamilyTests(
-            baseline_works=works["baseline_works"],
-            evidence=evidence,
-            details=FamilyDetails(
-                families=tuple(map(_describe, grouped)),
-                masks={name: mask.about() for name, mask in masks.items()},
-                tasks={name: TestedTask(**about_task(task)) for name, task in tests.items()},
-                draws=config.draws,
-                leakage=Leakage(
-                    known=all(leak.known for leak in leaks),
-                    overlap=sum(leak.overlap or 0 for leak in leaks),
-                    of=sum(len(task.examples) for task in tests.values()),
-                ),
-                baseline_check=works["baseline_check"],
-            ),
-        )
-        return concluded(result, _main(evidence), _cautions)
-
-    data, seed = task_inputs(tasks), config.seed
-    return run_with_model(
-        lm, COMMAND, out, settings, data, compute, began, kind=FamilyTests, seed=seed
-    )
+    seed, progress = bench.config.seed, bench.progress
+    return Measured(masks_evidence(tests, records, seed, _helps, progress=progress), about)
 
 
-def _named(masks: list[tuple[str | None, Mask]]) -> dict[str, Mask]:
+def _named(masks: Iterable[tuple[str | None, Mask]]) -> dict[str, Mask]:
     """Masks by the task each was trained on, or the name it was given."""
     by_name: dict[str, Mask] = {}
     for given, mask in masks:
@@ -173,11 +166,15 @@ def _main(evidence: Evidence) -> Condition:
     return next(iter(evidence.selected), evidence.original)
 
 
-def _cautions(result: FamilyTests) -> Iterator[str]:
-    details = result.details
+def _cautions(table: Evidence, details: FamilyDetails) -> Iterator[str]:
     yield from few_examples(details.tasks)
-    yield from trained_on_caution(details.leakage, "one of the masks")
+    if details.leakage:
+        yield from trained_on_caution(details.leakage, "one of the masks")
     yield "Masks are single training runs: with other seeds they may share other heads."
+    for family in details.families:
+        if not family.tested:
+            none = "Every head is" if family.removed else "No head is"
+            yield f"{none} {_words(family)}: not tested."
 
 
 def _show(result: FamilyTests, run: Path) -> Shown:
@@ -186,9 +183,9 @@ def _show(result: FamilyTests, run: Path) -> Shown:
     every, main = details.families[0], _main(evidence)
     named = {family.name: family for family in details.families}
     words = {_words(named[each.of]): verdict(evidence, "nll", each) for each in evidence.selected}
-    rows = [(_heads(named[each.of]), "nll", each, None) for each in evidence.selected]
+    rows = [(_counted(named[each.of]), "nll", each, None) for each in evidence.selected]
     others = [
-        parts_table(evidence, "nll", each, f"Loss without the {_heads(named[each.of])}")
+        parts_table(evidence, "nll", each, f"Loss without the {_counted(named[each.of])}")
         for each in evidence.selected
         if each != main and len(evidence.single) > 1
     ]
@@ -210,7 +207,7 @@ def _show(result: FamilyTests, run: Path) -> Shown:
             *how_much,
         ],
         *uncertainty(evidence, "nll", main, count(examples, "held-out example")),
-        [*result.cautions, *_untested(details)],
+        result.cautions,
         [
             *model_facts(result.model_name, every.kept + every.removed),
             ("masks", ", ".join(details.masks)),
@@ -237,16 +234,8 @@ def _words(family: FamilyHeads) -> str:
     return f"in every mask of {family.name}"
 
 
-def _heads(family: FamilyHeads) -> str:
+def _counted(family: FamilyHeads) -> str:
     return f"{count(family.removed, 'head')} {_words(family)}"
-
-
-def _untested(details: FamilyDetails) -> list[str]:
-    return [
-        f"{'Every head is' if family.removed else 'No head is'} {_words(family)}: not tested."
-        for family in details.families
-        if not family.tested
-    ]
 
 
 def _sets(details: FamilyDetails) -> Table:
@@ -263,4 +252,20 @@ def _sets(details: FamilyDetails) -> Table:
     )
 
 
-command = Study(VerifyFamilies, verify_families, result=FamilyTests, show=_show)
+comparison = Comparison(
+    command="verify families",
+    settings=VerifyFamilies,
+    result=FamilyTests,
+    details=FamilyDetails,
+    read=_read,
+    ready=with_chat,
+    heads=_heads,
+    plan=family_conditions,
+    works=works,
+    measure=_measure,
+    answer=lambda table, details: verdict(table, "nll", _main(table)),
+    cautions=_cautions,
+    show=_show,
+    examples="",
+)
+command = comparison.study

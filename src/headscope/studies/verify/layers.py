@@ -18,7 +18,7 @@ from headscope.evidence.blocks import (
     verdicts,
 )
 from headscope.evidence.controls import MATCHED
-from headscope.evidence.rows import Basis, Condition, Evidence
+from headscope.evidence.rows import Condition, Evidence
 from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished
@@ -109,9 +109,7 @@ def _read(config: VerifyLayers) -> Examples[ReadDocuments]:
 def _heads(lm: LanguageModel, config: VerifyLayers, examples: Examples[ReadDocuments]) -> Chosen:
     important = _important(config.heads, list(examples.parts), lm)
     signed = {"important": {name: list(map(str, heads)) for name, heads in important.items()}}
-    layers, basis = layer_sets(lm.geometry), Basis.on(lm, examples.texts.values())
-    conditions = {ALL_PARTS: plan_layers(layers, config, basis, config.ablate)}
-    return Chosen({ALL_PARTS: layers}, conditions=conditions, signed=signed, known=important)
+    return Chosen({ALL_PARTS: layer_sets(lm.geometry)}, signed=signed, known=important)
 
 
 def _measure(bench: Bench[VerifyLayers, ReadDocuments]) -> Measured:
@@ -279,6 +277,7 @@ comparison = Comparison(
     read=_read,
     ready=read_documents,
     heads=_heads,
+    plan=lambda layers, config, basis: plan_layers(layers, config, basis, config.ablate),
     measure=_measure,
     answer=_answer,
     cautions=lambda found, details: few_documents(details.data),

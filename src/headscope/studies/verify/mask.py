@@ -1,84 +1,60 @@
-"""A learned mask on held-out examples beside its controls, in a run folder."""
+"""A learned mask on held-out examples beside its controls."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
-from headscope import options
-from headscope.data.tasks import Task
-from headscope.errors import InputError
-from headscope.evidence.blocks import moved, uncertainty
-from headscope.evidence.controls import SHUFFLES, Controlled
-from headscope.evidence.rows import Condition
-from headscope.measure.baseline import Rules
-from headscope.progress import Progress
+from headscope.evidence.blocks import moved, uncertainty, verdict
+from headscope.evidence.rows import Condition, Evidence
+from headscope.evidence.table import own_heads
 from headscope.results.common import Leakage
 from headscope.results.mask_tests import MaskDetails, MaskedTask, MaskTests, OtherMask
-from headscope.runs import Run
-from headscope.settings import UNSIGNED, Nested, Option
+from headscope.settings import UNSIGNED, Option
 from headscope.shown.blocks import METHOD, Section, Shown
 from headscope.shown.words import count, sentence_of, tasks_of
-from headscope.studies.baseline import check_tasks
+from headscope.studies.comparison import Bench, Chosen, Comparison, Examples, Measured
 from headscope.studies.leakage import check_task_leakage
-from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
-from headscope.studies.shows import model_facts
-from headscope.studies.study import Study
-from headscope.studies.tasks import (
-    TaskChoice,
-    TaskSides,
-    basis_of,
-    read_tasks,
-    resolved_tasks,
-    task_inputs,
+from headscope.studies.masked_tasks import (
+    AskedUnderMasks,
+    TaskUnderMask,
+    about_task,
+    answers_under,
+    chosen_masks,
+    examples_of,
+    masks_by_task,
+    masks_for,
+    with_chat,
+    works,
 )
+from headscope.studies.shows import model_facts
+from headscope.studies.tasks import read_tasks
 from headscope.studies.verify.masked_shows import (
-    concluded,
     effect,
     few_examples,
     mask_sections,
     masks_of,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import (
-    NEW_TOKENS,
-    Asking,
-    Mask,
-    ask,
-    asked,
-    read_mask,
-    write_samples,
-)
-from headscope.verify.masks.conditions import OWN, mask_conditions
-from headscope.verify.masks.evidence import masks_evidence, own_heads
+from headscope.verify.masks.asking import NEW_TOKENS, Mask, read_mask
+from headscope.verify.masks.conditions import OWN, TaskMasks, mask_conditions
+from headscope.verify.masks.evidence import in_table, masks_evidence
 
-COMMAND = "verify mask"
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
 
 
-@dataclass(frozen=True)
-class MasksOnTasks(Controlled):
-    """Masks, the tasks and the model that they are tested on, and random masks beside them."""
-
-    masks: options.Masks = field(metadata=UNSIGNED)
-    tasks: TaskChoice = field(default_factory=TaskChoice)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
-    # Random masks of each kind.
-    draws: options.Draws = 5
-    controls: options.MaskControls = SHUFFLES
-    seed: options.Seed = 0
-    allow_overlap: options.AllowOverlap = False
-    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-
-
-@dataclass(frozen=True)
-class VerifyMask(MasksOnTasks):
+@dataclass(frozen=True, kw_only=True)
+class VerifyMask(AskedUnderMasks):
     """Test a mask: the original model, instructed, masked, and under random and foreign masks.
 
     On held-out examples: the loss of the right outputs, and the outputs. With --shots every prompt
     begins with as many examples.
+
+    Beside the result the run holds `samples/TASK.jsonl`: of every condition and example the loss
+    of the right output, its tokens, and what the model wrote.
     """
 
     # None where a paper compares other masks alone.
@@ -93,170 +69,95 @@ class VerifyMask(MasksOnTasks):
     hybrid: Annotated[
         str | None, Option("A mask found on several tasks at once.", metavar="RUN")
     ] = field(default=None, metadata=UNSIGNED)
-    asking: Asking = field(default_factory=Asking)
 
 
-def verify_mask(
-    config: VerifyMask, out: Path | None = None, progress: Progress | None = None
-) -> MaskTests:
-    """Ask under every condition, keep what came, and return the command's result.
+@dataclass(frozen=True)
+class TaskUnderMasks(TaskUnderMask):
+    """The same with how many of its examples other masks were trained on."""
 
-    Beside the result the run holds `samples/TASK.jsonl`: of every condition and example the loss
-    of the right output, its tokens, and what the model wrote.
-    """
-    began = time.monotonic()
+    hybrid: Leakage | None
+    foreign: tuple[Leakage, ...]
+
+
+def _read(config: VerifyMask) -> Examples[TaskUnderMasks]:
     tasks = read_tasks(config.tasks, config.model.model, config.seed)
-    named = masks_by_task(config.masks, tasks)
-    leaks = _leaks(config, tasks, named)
-    lm = config.model.load_for()
-    config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
-    own = {name: read_mask(place, lm.geometry) for name, place in named.items()}
-    foreign = [read_mask(place, lm.geometry) for place in config.foreign]
-    hybrid = None if config.hybrid is None else read_mask(config.hybrid, lm.geometry)
-    basis = basis_of(lm, tasks)
-    planned = {
-        name: mask_conditions(
-            own[name],
-            foreign,
-            hybrid,
-            sides.test.instruction is not None,
-            config,
-            basis,
+    named, allowed = masks_by_task(config.masks, tasks), config.allow_overlap
+    parts = {
+        name: TaskUnderMasks(
+            sides,
+            check_task_leakage(str(named[name]), [sides.test], allowed),
+            check_task_leakage(config.hybrid, [sides.test], allowed) if config.hybrid else None,
+            # What another task's mask has seen makes the comparison harder for the task's own.
+            tuple(check_task_leakage(place, [sides.test], True) for place in config.foreign),
         )
         for name, sides in tasks.items()
     }
-    settings = {
-        "settings": config,
-        "masks": {name: digest_of(mask) for name, mask in own.items()},
-        "others": [digest_of(mask) for mask in (*foreign, *([hybrid] if hybrid else []))],
-    }
+    return examples_of(parts)
 
-    def compute(run: Run) -> MaskTests:
-        shots = config.tasks.shots
-        works = check_tasks(lm, tasks, shots, config.seed, run, config.baseline, progress)
-        most, records = config.asking.max_new_tokens or NEW_TOKENS, {}
-        for name, sides in tasks.items():
-            question = asked(sides.test, sides.pool, shots, config.seed)
-            records[name] = ask(lm, question, planned[name], config.asking, run, progress)
-            write_samples(run, "samples", sides.test, records[name])
-        tests = {name: sides.test for name, sides in tasks.items()}
-        evidence = masks_evidence(tests, records, config.seed, progress=progress)
-        shown = {}
-        for name, task in tests.items():
-            mask, leakage = own[name], leaks[name]
-            tokens = next(iter(records[name].values())).tokens
 
-            def other(mask: Mask, condition: str, name: str = name) -> OtherMask:
-                return OtherMask(mask.about(), mask.unseen(name), leaks[name][condition])
-
-            shown[name] = MaskedTask(
-                **about_task(task),
-                tokens=sum(tokens),
-                at_start=task.at_start,
-                # Answers that no model can get right.
-                too_long=0 if task.is_translation else sum(length > most for length in tokens),
-                bare=task.bare,
-                mask=mask.about(),
-                unseen=mask.unseen(name),
-                leakage=leakage["masked"],
-                hybrid=None if hybrid is None else other(hybrid, "hybrid"),
-                foreign=tuple(other(each, f"foreign {at}") for at, each in enumerate(foreign)),
-                heads=own_heads(evidence, records[name]),
-            )
-        result = MaskTests(
-            baseline_works=works["baseline_works"],
-            evidence=evidence,
-            details=MaskDetails(
-                tasks=shown,
-                shots=shots,
-                draws=config.draws,
-                baseline_check=works["baseline_check"],
-            ),
-        )
-        return concluded(result, _main(result), _cautions)
-
-    data, seed = task_inputs(tasks), config.seed
-    return run_with_model(
-        lm, COMMAND, out, settings, data, compute, began, kind=MaskTests, seed=seed
+def _heads(lm: LanguageModel, config: VerifyMask, examples: Examples[TaskUnderMasks]) -> Chosen:
+    hybrid = read_mask(config.hybrid, lm.geometry) if config.hybrid else None
+    foreign = tuple(read_mask(place, lm.geometry) for place in config.foreign)
+    masks = masks_for(lm, config, examples)
+    return chosen_masks(
+        {name: replace(mask, hybrid=hybrid, foreign=foreign) for name, mask in masks.items()}
     )
 
 
-def about_task(task: Task) -> dict[str, Any]:
-    """What results say of any task that is tested, as `TestedTask` has it."""
-    return {
-        "examples": len(task.examples),
-        "language": task.language,
-        "translation": task.is_translation,
-        "instruction": task.instruction,
+def _measure(bench: Bench[VerifyMask, TaskUnderMasks]) -> Measured:
+    tests = {name: part.sides.test for name, part in bench.parts.items()}
+    records = answers_under(bench, tests, bench.planned)
+    table = masks_evidence(tests, records, bench.config.seed, progress=bench.progress)
+    heads = own_heads(in_table(records), table)
+    tasks = {
+        name: _about(
+            part,
+            bench.chosen.known[name],
+            next(iter(records[name].values())).tokens,
+            bench.config.max_new_tokens or NEW_TOKENS,
+            heads.get(name, {}),
+        )
+        for name, part in bench.parts.items()
     }
+    return Measured(table, {"tasks": tasks, "shots": bench.config.tasks.shots})
 
 
-def masks_by_task(masks: Sequence[str], tasks: Mapping[str, TaskSides]) -> dict[str, Path]:
-    """The run of each task's mask, from `RUN` for all tasks or `TASK=RUN` for each.
+def _about(
+    part: TaskUnderMasks,
+    masks: TaskMasks,
+    tokens: Sequence[int],
+    most: int,
+    heads: Mapping[str, tuple[str, ...]],
+) -> MaskedTask:
+    """What a result says of a task whose right outputs have so many `tokens`."""
+    task = part.sides.test
 
-    Raises `InputError` if a task has none, or a name is no task's.
-    """
-    places: dict[str, Path] = {}
-    for text in masks:
-        name, place = named_place(text)
-        if name is None:
-            for task in tasks:
-                places.setdefault(task, place)
-            continue
-        if name not in tasks:
-            raise InputError(
-                f"--heads {text} is for a task {name!r} that is not tested; tested are "
-                f"{', '.join(tasks)}"
-            )
-        places[name] = place
-    missing = [name for name in tasks if name not in places]
-    if missing:
-        raise InputError(f"the task {missing[0]} has no mask; add --heads {missing[0]}=RUN")
-    return {name: places[name] for name in tasks}
+    def other(mask: Mask, leakage: Leakage) -> OtherMask:
+        return OtherMask(mask.about(), mask.unseen(task.name), leakage)
 
-
-def named_place(text: str) -> tuple[str | None, Path]:
-    """The name given to a mask as `NAME=RUN`, if any, and its run."""
-    name, equals, place = text.partition("=")
-    return (name, Path(place)) if equals and not Path(text).exists() else (None, Path(text))
-
-
-def digest_of(mask: Mask) -> dict[str, Any]:
-    """What of a mask decides results, for a run's signature."""
-    parts = mask.feed_forward
-    return {
-        "removed": [str(head) for head in mask.removed],
-        "on": mask.place,
-        "feed_forward": None if parts is None else parts.tolist(),
-    }
+    return MaskedTask(
+        **about_task(task),
+        tokens=sum(tokens),
+        at_start=task.at_start,
+        # Answers that no model can get right.
+        too_long=0 if task.is_translation else sum(length > most for length in tokens),
+        bare=task.bare,
+        mask=masks.mask.about(),
+        unseen=masks.mask.unseen(task.name),
+        leakage=part.leakage,
+        hybrid=other(masks.hybrid, part.hybrid) if masks.hybrid and part.hybrid else None,
+        foreign=tuple(map(other, masks.foreign, part.foreign)),
+        heads=heads,
+    )
 
 
-def _leaks(
-    config: VerifyMask, tasks: Mapping[str, TaskSides], own: Mapping[str, Path]
-) -> dict[str, dict[str, Leakage]]:
-    """By task and condition how many of its examples the condition's mask was trained on.
-
-    Raises `InputError` if those of its own mask or a hybrid were, unless allowed. What another
-    task's mask has seen makes the comparison harder for the task's own, so it is only counted.
-    """
-    others = {"hybrid": config.hybrid} if config.hybrid is not None else {}
-    others |= {f"foreign {number}": place for number, place in enumerate(config.foreign)}
-    leaks: dict[str, dict[str, Leakage]] = {}
-    for name, sides in tasks.items():
-        leaks[name] = {}
-        for condition, place in {"masked": str(own[name]), **others}.items():
-            allowed = config.allow_overlap or condition.startswith("foreign")
-            leaks[name][condition] = check_task_leakage(place, [sides.test], allowed)
-    return leaks
-
-
-def _main(result: MaskTests) -> Condition:
-    return next(each for each in result.evidence.selected if each.of == OWN)
+def _main(table: Evidence) -> Condition:
+    return next(condition for condition in table.selected if condition.of == OWN)
 
 
 def _show(result: MaskTests, run: Path) -> Shown:
     """The loss under the mask against random masks, measures of outputs, and the first outputs."""
-    evidence, tasks, main = result.evidence, result.details.tasks, _main(result)
+    evidence, tasks, main = result.evidence, result.details.tasks, _main(result.evidence)
     examples = sum(task.examples for task in tasks.values())
     new = [name for name, task in tasks.items() if task.unseen]
     lead = "Under the mask" if len(tasks) == 1 else "Under each task's mask"
@@ -282,8 +183,8 @@ def _show(result: MaskTests, run: Path) -> Shown:
     )  # fmt: skip
 
 
-def _cautions(result: MaskTests) -> Iterator[str]:
-    tasks = result.details.tasks
+def _cautions(table: Evidence, details: MaskDetails) -> Iterator[str]:
+    tasks = details.tasks
     yield from few_examples(tasks)
     for name, task in tasks.items():
         yield from trained_on_caution(task.leakage, f"the mask of {tasks_of([name])}")
@@ -319,4 +220,20 @@ def _method(tasks: Mapping[str, MaskedTask]) -> list[str]:
     ]
 
 
-command = Study(VerifyMask, verify_mask, result=MaskTests, show=_show)
+comparison = Comparison(
+    command="verify mask",
+    settings=VerifyMask,
+    result=MaskTests,
+    details=MaskDetails,
+    read=_read,
+    ready=with_chat,
+    heads=_heads,
+    plan=lambda masks, config, basis: mask_conditions(masks[0], config, basis),
+    works=works,
+    measure=_measure,
+    answer=lambda table, details: verdict(table, "nll", _main(table)),
+    cautions=_cautions,
+    show=_show,
+    examples="",
+)
+command = comparison.study

@@ -1,16 +1,14 @@
-"""What the tests of masks show alike: their verdict, outputs, heads, what weakens them."""
+"""What the tests of masks show alike: outputs, heads, what weakens them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TypeVar
 
-from headscope.evidence.blocks import by_part, forest, tables, unmoved, verdict
+from headscope.evidence.blocks import by_part, forest, tables, unmoved
 from headscope.evidence.rows import ORIGINAL, Condition, Evidence
 from headscope.results.attention import AttendedTask
-from headscope.results.common import ComparedResult, Leakage
+from headscope.results.common import Leakage
 from headscope.results.mask_tests import TestedTask
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import Block, Cell, Forest, HeadSets, Row, Section, Table
@@ -18,17 +16,8 @@ from headscope.shown.words import arrow, count
 from headscope.studies.shows import few_parts, named_places
 from headscope.verify.masks.evidence import STATISTICS
 
-Compared = TypeVar("Compared", bound=ComparedResult)
 #: Examples whose outputs are shown, and the letters of a text.
 SHOWN, LETTERS = 20, 160
-
-
-def concluded(
-    result: Compared, main: Condition, cautions: Callable[[Compared], Iterator[str]]
-) -> Compared:
-    """The result with its verdict, of the loss, and what weakens it."""
-    words = tuple(cautions(result))
-    return replace(result, verdict=verdict(result.evidence, "nll", main), cautions=words)
 
 
 def taken(evidence: Evidence, name: str, task: TestedTask) -> str | None:

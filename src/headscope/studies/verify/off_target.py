@@ -21,6 +21,7 @@ from headscope.data.prompts import (
 )
 from headscope.errors import InputError
 from headscope.evidence.rows import Evidence
+from headscope.evidence.table import own_heads
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.measure.baseline import Rules
 from headscope.results.writing import OffTarget, OffTargetDetails
@@ -59,7 +60,6 @@ from headscope.verify.writing.measures import (
     identified_rows,
     languages_of,
     measured,
-    own_heads,
     own_sets,
 )
 from headscope.verify.writing.texts import Prompt

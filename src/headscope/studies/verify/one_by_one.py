@@ -1,13 +1,10 @@
-"""Heads removed one by one, in a run folder: from prompts or sentence pairs to steps."""
+"""Heads removed one by one: from prompts or sentence pairs to steps."""
 
 from __future__ import annotations
 
-import hashlib
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
 from headscope.data.pairs import PairFile
@@ -20,21 +17,29 @@ from headscope.data.prompts import (
 )
 from headscope.errors import InputError
 from headscope.evidence.blocks import verdict
+from headscope.evidence.controls import SelectedHeads, one_ablation
 from headscope.evidence.rows import SELECTED, Condition
-from headscope.executors import Execution
-from headscope.heads import Amount, Head, HeadSet, about_rank, named_scores, resolve_heads
+from headscope.heads import Amount, Head, HeadSet, named_scores, resolve_heads
 from headscope.measure.baseline import Rules
-from headscope.progress import Progress, further
+from headscope.progress import further
 from headscope.results.one_by_one import Change, OneByOneDetails, OneByOneResult
-from headscope.runs import Run, encode
-from headscope.settings import GIVEN, UNSIGNED, MadeBy, Nested, Option, Settings
-from headscope.studies.baseline import check_tasks, check_translations
+from headscope.settings import GIVEN, UNSIGNED, MadeBy, Nested, Option
+from headscope.studies.baseline import Works, check_tasks, check_translations
+from headscope.studies.comparison import (
+    ALL_PARTS,
+    Bench,
+    Chosen,
+    Comparison,
+    Examples,
+    InWorkers,
+    Measured,
+    Selecting,
+)
 from headscope.studies.leakage import check_leakage
 from headscope.studies.masked_tasks import TaskForMask, mask_result
-from headscope.studies.models import POCKET, PROMPTED, ModelChoice, resolved_chat, run_with_model
+from headscope.studies.models import POCKET, resolved_chat
 from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
-from headscope.studies.study import Study
-from headscope.studies.tasks import TaskChoice, TaskSides, resolved_tasks
+from headscope.studies.tasks import TaskChoice, resolved_tasks, task_inputs
 from headscope.studies.verify.one_by_one_show import cautions, compared_by, show
 from headscope.studies.verify.reference import reference_number, translations_or_documents
 from headscope.studies.verify.walks import (
@@ -66,9 +71,7 @@ from headscope.verify.translation.conditions import check_gate
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.lm.replacement import Replacement
 
-COMMAND = "verify one-by-one"
 #: Sentences of the pocket model's own test split over all directions, if no limit is given.
 POCKET_SENTENCES = 20
 TITLE = "removing heads"
@@ -103,8 +106,8 @@ def _random_orders(
     return 0 if mask_result(heads) is None else 3
 
 
-@dataclass(frozen=True)
-class OneByOne(Settings):
+@dataclass(frozen=True, kw_only=True)
+class OneByOne(Selecting, InWorkers):
     """Remove heads one by one; follow ranks of the target and of the top five tokens, and texts.
 
     Without --prompt and --data the bundled model reads 20 of its own test sentences. A mask run
@@ -116,7 +119,6 @@ class OneByOne(Settings):
         Amount | None,
         Option("Only the first so many: a number or a share such as 15%.", metavar="K", typed=str),
     ] = field(default=None, metadata=UNSIGNED)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     pairs: PairsChoice = field(default_factory=PairsChoice)
     order: Annotated[Order, MadeBy(_order)] = "given"
     # The heads with the lowest scores or, without scores, the first given; the others follow.
@@ -145,93 +147,77 @@ class OneByOne(Settings):
     )
     max_new_tokens: options.MaxNewTokens = None
     batch_tokens: options.BatchTokens = field(default=16384, metadata=UNSIGNED)
-    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    # They enter the signature where they decide results. Held-out examples of a task take the
-    # place of sentence pairs; a mask run without a prompt reads those of its own task.
+    # Held-out examples of a task take the place of sentence pairs; a mask run without a prompt
+    # reads those of its own task.
     tasks: TaskChoice = field(default_factory=TaskChoice, metadata=UNSIGNED)
     examples: Annotated[int, Option("Held-out examples of a task to walk over.", min=1)] = field(
         default=POCKET_SENTENCES, metadata=UNSIGNED
     )
     example: options.Example = field(default=None, metadata=UNSIGNED)
-    random_orders: Annotated[int, MadeBy(_random_orders)] = field(default=0, metadata=UNSIGNED)
-    seed: options.Seed = field(default=0, metadata=UNSIGNED)
-    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    # Random orders of all heads.
+    draws: Annotated[int, MadeBy(_random_orders)] = 0
+    ablate: options.OneAblation = ("zero",)
+    controls: tuple[str, ...] = ("random",)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
-    ablate: options.Ablate = "zero"
     reference_texts: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
-    execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
         check_gate(self.gate)
         super().__post_init__()
 
 
-def verify_one_by_one(
-    config: OneByOne, out: Path | None = None, progress: Progress | None = None
-) -> OneByOneResult:
-    """Remove heads one by one and return the command's result; a run that was stopped goes on."""
-    began = time.monotonic()
+#: What heads are removed for: the pairs of a direction, the examples of a task, or, None, a prompt
+#: of one's own.
+Walked = PairFile | TaskForMask | None
+
+
+def _read(config: OneByOne) -> Examples[Walked]:
     chosen = _task(config)
     directions = {} if chosen else _directions(config)
-    leakage = check_leakage(config.heads, directions, config.allow_overlap) if directions else None
-    leakage = chosen.leakage if chosen else leakage
-    lm = config.model.load_for(config.execution)
-    if directions:
-        config = resolved_chat(lm, config)
-    elif chosen:
-        config = replace(config, chat=resolved_tasks(lm, config.tasks, config.model.model).chat)
-    base = starting_order(config, lm)
+    digests, leakage = pair_inputs(directions), chosen.leakage if chosen else None
     if chosen:
-        subjects = task_subjects(lm, chosen, config.max_new_tokens)
-    else:
-        subjects = _subjects(config, directions, lm)
-    reference = translations_or_documents(lm, directions, config)
-    ordered = hashlib.sha256(",".join(map(str, base)).encode()).hexdigest()
-    data = {**pair_inputs(directions), "heads": ordered}
-    settings: dict[str, Any] = {
-        "settings": config,
-        "rank": about_rank(base)["rank"],
-        "leakage": encode(leakage),
-    }
-    if chosen:
-        task = chosen.task
-        data |= chosen.inputs
-        settings |= {
-            "task": {"name": task.name, "bare": task.bare, "instruction": task.instruction},
-            "examples": [example.id for example in task.examples],
-        }
-    settings |= reference.given
-    if config.random_orders:
-        settings |= {"random_orders": config.random_orders, "seed": config.seed}
-
-    def compute(run: Run) -> OneByOneResult:
-        works = None
-        if directions:
-            works = check_translations(lm, directions, config, run, config.baseline, progress)
-        elif chosen:
-            sides = {chosen.task.name: TaskSides(None, chosen.task)}
-            works = check_tasks(lm, sides, 0, config.seed, run, config.baseline, progress)
-        replacement = reference.replacement(lm, config.ablate, config.batch_tokens, config.seed)
-        read = {
-            pair: {"path": pairs.path, "digest": pairs.digest, "sentences": len(pairs.pairs)}
-            for pair, pairs in directions.items()
-        }
-        made = _make(lm, config, base, subjects, run, replacement, progress)
-        details = replace(
-            made.details,
-            data=chosen.data() if chosen else read,
-            leakage=leakage,
-            reference_text=reference.facts,
-        )
-        if works is None:
-            return replace(made, details=details)
-        details = replace(details, baseline_check=works["baseline_check"])
-        return replace(made, baseline_works=works["baseline_works"], details=details)
-
-    return run_with_model(
-        lm, COMMAND, out, settings, data, compute, began, kind=OneByOneResult, config=config,
+        digests = task_inputs({chosen.task.name: chosen.sides})
+    elif directions:
+        leakage = check_leakage(config.heads, directions, config.allow_overlap)
+    return Examples(
+        {chosen.task.name: chosen} if chosen else directions or {"": None},
+        {},
+        digests,
+        leakage,
+        lambda lm, config: translations_or_documents(lm, directions, config),
+        signed=chosen.signed if chosen else {},
         cautions=pair_cautions(directions),
-    )  # fmt: skip
+    )
+
+
+def _asked(parts: Mapping[str, Walked]) -> tuple[TaskForMask | None, dict[str, PairFile]]:
+    """The task, or the directions; neither where there is a prompt of one's own."""
+    chosen = next((part for part in parts.values() if isinstance(part, TaskForMask)), None)
+    return chosen, {name: part for name, part in parts.items() if isinstance(part, PairFile)}
+
+
+def _ready(
+    lm: LanguageModel, config: OneByOne, examples: Examples[Walked]
+) -> tuple[OneByOne, Examples[Walked]]:
+    chosen, directions = _asked(examples.parts)
+    if chosen:
+        config = replace(config, chat=resolved_tasks(lm, config.tasks, config.model.model).chat)
+    return resolved_chat(lm, config) if directions else config, examples
+
+
+def _heads(lm: LanguageModel, config: OneByOne, examples: Examples[Walked]) -> Chosen:
+    base = starting_order(config, lm)
+    signed = {"heads": list(map(str, base))}
+    return Chosen({ALL_PARTS: [SelectedHeads(base)]}, signed=signed, known=base)
+
+
+def _works(bench: Bench[OneByOne, Walked]) -> Works | None:
+    config, (chosen, directions) = bench.config, _asked(bench.parts)
+    lm, run, rules, progress = bench.lm, bench.run, config.baseline, bench.progress
+    if chosen:
+        tasks = {chosen.task.name: chosen.sides}
+        return check_tasks(lm, tasks, 0, config.seed, run, rules, progress)
+    return check_translations(lm, directions, config, run, rules, progress) if directions else None
 
 
 def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:
@@ -287,7 +273,7 @@ def _task(config: OneByOne) -> TaskForMask | None:
 def _directions(config: OneByOne) -> dict[str, PairFile]:
     """The sentence pairs to read; none if a prompt is given instead."""
     asked = config.pairs
-    apart = 0 if config.reference_texts else reference_number(config.ablate)
+    apart = 0 if config.reference_texts else reference_number(one_ablation(config.ablate))
     if config.prompt is None:
         if config.target is not None:
             raise InputError("--target needs --prompt; sentence pairs bring their own targets")
@@ -343,18 +329,17 @@ def _subjects(
     return subjects
 
 
-def _make(
-    lm: LanguageModel,
-    config: OneByOne,
-    base: HeadSet,
-    subjects: Mapping[str, Sequence[Subject]],
-    run: Run,
-    replacement: Replacement | None,
-    progress: Progress | None,
-) -> OneByOneResult:
+def _measure(bench: Bench[OneByOne, Walked]) -> Measured:
     from headscope.lm.prefix import can_share
 
-    share = can_share(lm)
+    lm, config, run, progress = bench.lm, bench.config, bench.run, bench.progress
+    base: HeadSet = bench.chosen.known
+    chosen, directions = _asked(bench.parts)
+    if chosen:
+        subjects = task_subjects(lm, chosen, config.max_new_tokens)
+    else:
+        subjects = _subjects(config, directions, lm)
+    share, replacement = can_share(lm), bench.replacements[one_ablation(config.ablate)]
     prepared = {name: [prepare(lm, subject) for subject in many] for name, many in subjects.items()}
     prompts = [prompt for many in prepared.values() for prompt in many]
 
@@ -374,7 +359,7 @@ def _make(
         changed = tuple(Change(head.layer, head.head, change) for head, change in pairs)
         order = tuple(reordered(order, caused))
     order = order[: config.steps]
-    drawn = random_orders(lm.geometry, config.random_orders, config.seed)
+    drawn = random_orders(lm.geometry, config.draws, config.seed)
     random = [other[: len(order)] for other in drawn]
 
     def walked(number: int) -> list[list[Step]]:
@@ -384,40 +369,65 @@ def _make(
 
     report = further(progress, TITLE, 0, len(prompts) * (len(order) + 1) * (1 + len(random)))
     walks, *others = run.each(range(1 + len(random)), walked, report)
-    masked = mask_result(config.heads) is not None
     left = iter(walks)
     groups = {name: [Seen(seen, next(left)) for seen in many] for name, many in prepared.items()}
     run.write_jsonl("steps.jsonl", step_rows(groups, order))
-    kept = resolve_heads(config.heads, None, lm.geometry) if masked else None
-    mask = None if kept is None else about_cut(kept, order)
+    mask = None
+    if mask_result(config.heads) is not None:
+        mask = about_cut(resolve_heads(config.heads, None, lm.geometry), order)
     step = compared_step(order, lm.geometry, mask.cut_step if mask else None)
     selected = Condition(
-        SELECTED, "", step, config.gate, config.ablate, heads=tuple(map(str, order[:step]))
+        SELECTED,
+        "",
+        step,
+        config.gate,
+        one_ablation(config.ablate),
+        heads=tuple(map(str, order[:step])),
     )
     table = compared(groups, selected, random, others, config.order in HELPING, config.seed)
-    details = OneByOneDetails(
-        **{**vars(describe(lm, groups, order)), **about_rank(base)},
-        ablate=config.ablate,
-        order=config.order,
-        gate=config.gate,
-        heads=tuple(map(str, order)),
-        base_order=tuple(map(str, base)),
-        changes=changed,
-        sentences=len(prompts),
+    data = (
+        chosen.data()
+        if chosen
+        else {
+            name: {"path": pairs.path, "digest": pairs.digest, "sentences": len(pairs.pairs)}
+            for name, pairs in directions.items()
+        }
+    )
+    about = {
+        **vars(describe(lm, groups, order)),
+        "data": data,
+        "order": config.order,
+        "gate": config.gate,
+        "heads": tuple(map(str, order)),
+        "base_order": tuple(map(str, base)),
+        "changes": changed,
+        "sentences": len(prompts),
         # Of a task the reference prompt of the first example stands for all.
-        reference=config.reference or prompts[0].subject.reference_prompt,
-        layers_shared=share,
-        mask=mask,
-        target_first=first_steps(walks),
-        random_orders=tuple(map(about_random, random, others)),
-        example=first_example(prompts[0], walks[0], order),
-    )
-    return OneByOneResult(
-        verdict=verdict(table, compared_by(details), option="--random-orders"),
-        cautions=tuple(cautions(details)),
-        evidence=table,
-        details=details,
-    )
+        "reference": config.reference or prompts[0].subject.reference_prompt,
+        "layers_shared": share,
+        "mask": mask,
+        "target_first": first_steps(walks),
+        "random_orders": tuple(map(about_random, random, others)),
+        "example": first_example(prompts[0], walks[0], order),
+    }
+    return Measured(table, about)
 
 
-command = Study(OneByOne, verify_one_by_one, result=OneByOneResult, show=show)
+comparison = Comparison(
+    command="verify one-by-one",
+    settings=OneByOne,
+    result=OneByOneResult,
+    details=OneByOneDetails,
+    read=_read,
+    ready=_ready,
+    heads=_heads,
+    # Which heads go first may follow from the model, and so `measure` makes the conditions.
+    plan=lambda heads, config, basis: [Condition()],
+    works=_works,
+    measure=_measure,
+    answer=lambda table, details: verdict(table, compared_by(details), option="--random-orders"),
+    cautions=cautions,
+    show=show,
+    examples="examples",
+)
+command = comparison.study

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import isfinite
 from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
 from headscope.evidence.blocks import FEW, WANTED, draws_words, moved, tables
+from headscope.evidence.rows import Evidence
 from headscope.results.one_by_one import (
     ExampleText,
     OneByOneDetails,
@@ -30,7 +31,7 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import count, enumeration, number, sentence_of
-from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, named_places
+from headscope.studies.shows import ablation_facts, model_facts, named_places
 
 #: Points of a line and columns of a map; more are left out evenly.
 POINTS = 120
@@ -105,15 +106,13 @@ def compared_by(details: OneByOneDetails) -> str:
     return "target_rank" if details.mask is None else "target_first"
 
 
-def cautions(details: OneByOneDetails) -> list[str]:
+def cautions(table: Evidence, details: OneByOneDetails) -> Iterator[str]:
     """What weakens the finding."""
-    found = [] if details.leakage is None else leakage_caution(details.leakage, "examples")
     if details.order in ("pass", "alone"):
-        found.append(
+        yield (
             "The order was chosen by the ranks on these same prompts; on others its effect will be "
             "smaller."
         )
-    return found
 
 
 def _steps(details: OneByOneDetails) -> Table:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from headscope.data.tasks import Task, translation_task
 from headscope.errors import InputError
 from headscope.estimates import Floats
-from headscope.evidence.blocks import dose_lines, levels_table, uncertainty
+from headscope.evidence.blocks import dose_lines, levels_table, uncertainty, verdict
 from headscope.evidence.controls import Draws
-from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
-from headscope.progress import Progress
+from headscope.evidence.rows import ORIGINAL, SELECTED, Basis, Condition, Evidence
+from headscope.evidence.table import own_heads
 from headscope.results.mask_tests import ScaledTask, ScalingDetails, ScalingTests
-from headscope.runs import Run
-from headscope.settings import GIVEN, UNSIGNED, Nested, Option
+from headscope.settings import GIVEN, UNSIGNED, Option
 from headscope.shown.blocks import (
     Cell,
     Lines,
@@ -30,33 +27,34 @@ from headscope.shown.blocks import (
     method_section,
 )
 from headscope.shown.words import arrow, count, percent, sentence_of, tasks_of
-from headscope.studies.baseline import check_tasks
+from headscope.studies.comparison import Bench, Chosen, Comparison, Examples, Measured
 from headscope.studies.leakage import apart, check_task_leakage
-from headscope.studies.models import run_with_model
+from headscope.studies.masked_tasks import (
+    AskedUnderMasks,
+    TaskUnderMask,
+    about_task,
+    answers_under,
+    chosen_masks,
+    examples_of,
+    masks_by_task,
+    masks_for,
+    with_chat,
+    works,
+)
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import model_facts
-from headscope.studies.study import Study
-from headscope.studies.tasks import TaskSides, basis_of, read_tasks, resolved_tasks, task_inputs
-from headscope.studies.verify.mask import MasksOnTasks, about_task, digest_of, masks_by_task
+from headscope.studies.tasks import TaskSides, read_tasks
 from headscope.studies.verify.masked_shows import (
-    concluded,
     effect,
     few_examples,
     mask_sections,
     masks_of,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import (
-    Asking,
-    MaskRecord,
-    Planned,
-    ask,
-    asked,
-    read_mask,
-    write_samples,
-)
+from headscope.verify.masks.asking import MaskRecord, Planned
 from headscope.verify.masks.conditions import (
     GRID,
+    TaskMasks,
     best_alpha,
     check_apart,
     check_conditions,
@@ -66,20 +64,24 @@ from headscope.verify.masks.conditions import (
     halves_of,
     losses_by_alpha,
 )
-from headscope.verify.masks.evidence import masks_evidence, numbers_of, own_heads
+from headscope.verify.masks.evidence import in_table, masks_evidence, numbers_of
 
-COMMAND = "verify scaling"
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
 #: The share of resamples whose lowest loss lies at a candidate for the best α.
 COVERED = 0.95
-Records = Mapping[Condition, MaskRecord]
 
 
-@dataclass(frozen=True)
-class VerifyScaling(MasksOnTasks):
+@dataclass(frozen=True, kw_only=True)
+class VerifyScaling(AskedUnderMasks):
     """Scale the heads outside a mask and do the instructed task.
 
     The best strength is selected by the loss on some held-out examples; outputs are measured on
     others and compared with the original model, the mask alone, and random masks.
+
+    Beside the result the run holds `grid/TASK.jsonl` and `samples/TASK.jsonl`: what every condition
+    did with every example that α was chosen on, and that it was measured on.
     """
 
     draws: Annotated[int, Option("Draws of random heads.", min=0)] = 3
@@ -102,98 +104,82 @@ class VerifyScaling(MasksOnTasks):
             metavar="A",
         ),
     ] = GRID
-    asking: Annotated[Asking, Nested(make=partial(Asking, paragraphs=True))] = field(
-        default_factory=lambda: Asking(paragraphs=True)
-    )
+    paragraphs: bool = True
     # How many draws of the first control are tried at every α; None: all.
     grid_draws: int | None = field(default=None, metadata=GIVEN)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "grid", check_grid(self.grid))
+        super().__post_init__()
 
-def verify_scaling(
-    config: VerifyScaling, out: Path | None = None, progress: Progress | None = None
-) -> ScalingTests:
-    """Choose α, measure, keep what came, and return the command's result.
 
-    Beside the result the run holds `grid/TASK.jsonl` and `samples/TASK.jsonl`: what every condition
-    did with every example that α was chosen on, and that it was measured on.
+@dataclass(frozen=True)
+class ScaledSides(TaskUnderMask):
+    """A task with the examples to choose α on, and those to measure on.
+
+    `left_out` of these are not measured on, since the mask or the choice of α had seen them.
     """
-    began = time.monotonic()
-    grid = check_grid(config.grid)
+
+    choose: Task
+    check: Task
+    left_out: int
+
+
+def _read(config: VerifyScaling) -> Examples[ScaledSides]:
     tasks = read_tasks(config.tasks, config.model.model, config.seed)
-    parts = {name: _parts(sides, tasks, config) for name, sides in tasks.items()}
+    halves = {name: _parts(sides, tasks, config) for name, sides in tasks.items()}
     named = masks_by_task(config.masks, tasks)
-    leaks = {
-        name: check_task_leakage(str(named[name]), parts[name][:2], config.allow_overlap)
-        for name in tasks
+    parts = {}
+    for name, (choose, check, left_out) in halves.items():
+        leakage = check_task_leakage(str(named[name]), [choose, check], config.allow_overlap)
+        parts[name] = ScaledSides(tasks[name], leakage, choose, check, left_out)
+    examples = examples_of(parts)
+    checks = {f"check {name}": part.check.digest for name, part in parts.items()}
+    return replace(examples, digests={**examples.digests, **checks})
+
+
+def _heads(lm: LanguageModel, config: VerifyScaling, examples: Examples[ScaledSides]) -> Chosen:
+    return chosen_masks(masks_for(lm, config, examples))
+
+
+def _grid(masks: Sequence[TaskMasks], config: VerifyScaling, basis: Basis) -> Planned:
+    draws = config.draws if config.grid_draws is None else config.grid_draws
+    once = Draws(draws, config.controls[:1], config.seed)
+    return grid_conditions(masks[0].mask, config.grid, once, basis)
+
+
+def _measure(bench: Bench[VerifyScaling, ScaledSides]) -> Measured:
+    config, parts = bench.config, bench.parts
+    masks = {name: masks.mask for name, masks in bench.chosen.known.items()}
+    grids = {name: part.choose for name, part in parts.items()}
+    checks = {name: part.check for name, part in parts.items()}
+    losses = answers_under(bench, grids, bench.planned, "grid", write=False, prefix="grid: ")
+    tried = masks_evidence(grids, losses, config.seed, by_gate=True)
+    best = {
+        name: best_alpha({at: row.value for at, row in losses_by_alpha(tried, name).items()})
+        for name in parts
     }
-    lm = config.model.load_for()
-    config = replace(config, tasks=resolved_tasks(lm, config.tasks, config.model.model))
-    masks = {name: read_mask(place, lm.geometry) for name, place in named.items()}
-    basis = basis_of(lm, tasks)
-    settings = {
-        "settings": config,
-        "masks": {name: digest_of(mask) for name, mask in masks.items()},
+    final = {
+        name: check_conditions(mask, best[name], config, bench.basis)
+        for name, mask in masks.items()
     }
-    data = task_inputs(tasks)
-    data |= {f"check {name}": check.digest for name, (_, check, _) in parts.items()}
-
-    def compute(run: Run) -> ScalingTests:
-        shots, how, seed = config.tasks.shots, config.asking, config.seed
-        works = check_tasks(lm, tasks, shots, seed, run, config.baseline, progress)
-        draws = config.draws if config.grid_draws is None else config.grid_draws
-        once = Draws(draws, config.controls[:1], seed)
-        grids = {name: choose for name, (choose, _, _) in parts.items()}
-        checks = {name: check for name, (_, check, _) in parts.items()}
-
-        def made(which: Mapping[str, Task], name: str, planned: Planned, write: bool) -> Records:
-            task, part = which[name], "samples" if write else "grid"
-            question = asked(task, tasks[name].pool, shots, seed)
-            done = ask(lm, question, planned, how, run, progress, write, f"{part}: ")
-            write_samples(run, part, task, done)
-            return done
-
-        grid_of = {name: grid_conditions(mask, grid, once, basis) for name, mask in masks.items()}
-        losses = {name: made(grids, name, planned, False) for name, planned in grid_of.items()}
-        tried = masks_evidence(grids, losses, seed, by_gate=True)
-        best = {
-            name: best_alpha({at: row.value for at, row in losses_by_alpha(tried, name).items()})
-            for name in tasks
-        }
-        again = {name: chosen_again(_losses(grids[name], losses[name]), seed) for name in tasks}
-        final = {
-            name: check_conditions(mask, best[name], config, basis) for name, mask in masks.items()
-        }
-        records = {name: made(checks, name, planned, True) for name, planned in final.items()}
-        evidence = masks_evidence(checks, records, seed, progress=progress)
-        shown = {
-            name: ScaledTask(
-                **about_task(check),
-                chosen_on=len(grids[name].examples),
-                mask=masks[name].about(),
-                best=best[name],
-                chosen_again={f"{alpha:g}": again[name][alpha] for alpha in sorted(again[name])},
-                leakage=leaks[name],
-                left_out=parts[name][2] or None,
-                heads=own_heads(evidence, records[name]),
-            )
-            for name, check in checks.items()
-        }
-        result = ScalingTests(
-            baseline_works=works["baseline_works"],
-            evidence=evidence,
-            details=ScalingDetails(
-                tasks=shown,
-                grid=grid,
-                draws=config.draws,
-                tried=tried,
-                baseline_check=works["baseline_check"],
-            ),
+    records = answers_under(bench, checks, final, prefix="samples: ")
+    table = masks_evidence(checks, records, config.seed, progress=bench.progress)
+    heads = own_heads(in_table(records), table)
+    tasks = {}
+    for name, part in parts.items():
+        again = chosen_again(_losses(part.choose, losses[name]), config.seed)
+        tasks[name] = ScaledTask(
+            **about_task(part.check),
+            chosen_on=len(part.choose.examples),
+            mask=masks[name].about(),
+            best=best[name],
+            chosen_again={f"{alpha:g}": again[alpha] for alpha in sorted(again)},
+            leakage=part.leakage,
+            left_out=part.left_out or None,
+            heads=heads.get(name, {}),
         )
-        return concluded(result, evidence.selected[0], _cautions)
-
-    return run_with_model(
-        lm, COMMAND, out, settings, data, compute, began, kind=ScalingTests, seed=config.seed
-    )
+    return Measured(table, {"tasks": tasks, "grid": config.grid, "tried": tried})
 
 
 def _parts(
@@ -227,7 +213,7 @@ def _parts(
     return task, replace(made, examples=new), len(made.examples) - len(new)
 
 
-def _losses(task: Task, records: Records) -> dict[float, Floats]:
+def _losses(task: Task, records: Mapping[Condition, MaskRecord]) -> dict[float, Floats]:
     """The loss of every example by α, (examples,); 1 is the model as it is."""
     return {
         1.0 if each.kind == ORIGINAL else each.gate: own["nll"][:, 0]
@@ -343,8 +329,8 @@ def _choice(result: ScalingTests) -> Table:
     return Table("Chosen α", columns, rows)
 
 
-def _cautions(result: ScalingTests) -> Iterator[str]:
-    tasks = result.details.tasks
+def _cautions(table: Evidence, details: ScalingDetails) -> Iterator[str]:
+    tasks = details.tasks
     yield from few_examples(tasks)
     for name, task in tasks.items():
         yield from trained_on_caution(task.leakage, f"the mask of {tasks_of([name])}")
@@ -356,4 +342,20 @@ def _cautions(result: ScalingTests) -> Iterator[str]:
     yield "A mask is one training run: another seed can keep other heads."
 
 
-command = Study(VerifyScaling, verify_scaling, result=ScalingTests, show=_show)
+comparison = Comparison(
+    command="verify scaling",
+    settings=VerifyScaling,
+    result=ScalingTests,
+    details=ScalingDetails,
+    read=_read,
+    ready=with_chat,
+    heads=_heads,
+    plan=_grid,
+    works=works,
+    measure=_measure,
+    answer=lambda table, details: verdict(table, "nll", table.selected[0]),
+    cautions=_cautions,
+    show=_show,
+    examples="",
+)
+command = comparison.study

@@ -14,6 +14,7 @@ from headscope.data.languages import parse_direction, same_language
 from headscope.data.transfer import TransferFile, TransferPrompt, language_of, read_prompts, written
 from headscope.errors import InputError
 from headscope.evidence.rows import Evidence
+from headscope.evidence.table import own_heads
 from headscope.heads import HeadSet
 from headscope.results.writing import LensExample, Transfer, TransferDetails
 from headscope.settings import UNSIGNED, Option
@@ -57,7 +58,6 @@ from headscope.verify.writing.measures import (
     TRANSFER_STATISTICS,
     best_ranks,
     measure_answers,
-    own_heads,
     statement_sets,
 )
 from headscope.verify.writing.texts import Prompt, output_rows, passes, places, write

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NEW_TOKENS = 10
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Asking(Settings):
     """How models are asked.
 

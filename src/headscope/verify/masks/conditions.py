@@ -13,7 +13,7 @@ import functools
 import hashlib
 import operator
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -71,24 +71,38 @@ def beside_controls(
     return planned
 
 
+@dataclass(frozen=True)
+class TaskMasks:
+    """The masks that are put on a model for a task: its own, a hybrid of several tasks, and
+    foreign ones. `instructed`: whether the task has an instruction."""
+
+    mask: Mask
+    instructed: bool = False
+    hybrid: Mask | None = None
+    foreign: tuple[Mask, ...] = ()
+
+    @property
+    def heads(self) -> HeadSet:
+        """The heads that the task's own mask removes."""
+        return self.mask.removed
+
+    def __iter__(self) -> Iterator[Mask]:
+        yield from (self.mask, *([self.hybrid] if self.hybrid else []), *self.foreign)
+
+
 def mask_conditions(
-    mask: Mask,
-    foreign: Sequence[Mask],
-    hybrid: Mask | None,
-    instructed: bool,
-    how: Drawing,
-    basis: Basis = NOTHING,
+    masks: TaskMasks, how: Drawing, basis: Basis = NOTHING, of: str = OWN
 ) -> dict[Condition, Way]:
     """The model as it is, instructed where it can be, and under each mask; random masks have the
     size of the task's own, so no other mask is compared with them."""
     planned = {Condition(): Way()}
-    if instructed:
+    if masks.instructed:
         planned[Condition("instructed")] = Way(instructed=True)
-    own = condition_of(mask)
-    planned |= beside_controls(own, Way(mask), how, basis)
-    if hybrid is not None:
-        planned[condition_of(hybrid, HYBRID)] = Way(hybrid)
-    for number, other in enumerate(foreign):
+    own = condition_of(masks.mask, of)
+    planned |= beside_controls(own, Way(masks.mask), how, basis)
+    if masks.hybrid is not None:
+        planned[condition_of(masks.hybrid, HYBRID)] = Way(masks.hybrid)
+    for number, other in enumerate(masks.foreign):
         heads = condition_of(other).heads
         planned[replace(own, kind="foreign", draw=number, heads=heads)] = Way(other)
     return planned

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from headscope.answers import answer_of
 from headscope.data.tasks import Task
 from headscope.evidence.rows import SELECTED, SHARE, Condition, Evidence, Statistic
-from headscope.evidence.table import evidence
+from headscope.evidence.table import evidence_of_parts
 from headscope.evidence.texts import TEXT_MEASURES, Outputs, measured_texts
 from headscope.measure.statistics import counted, counted_mean
 from headscope.verify.masks.asking import MaskRecord
@@ -124,12 +124,13 @@ def masks_evidence(
     records: Mapping[str, Mapping[Condition, MaskRecord]],
     seed: int = 0,
     helps: Callable[[Condition], bool] = lambda condition: True,
+    by_gate: bool = False,
     **more: Any,
 ) -> Evidence:
     """What a model did with tasks as their table (see `of_tasks`). Masks are said to help where
     `helps` does not deny it."""
     numbers = {name: numbers_of(task, records[name]) for name, task in tasks.items()}
-    return of_tasks(numbers, STATISTICS, seed=seed, helps=helps, **more)
+    return of_tasks(numbers, STATISTICS, by_gate, seed=seed, helps=helps, **more)
 
 
 def of_tasks(
@@ -140,63 +141,49 @@ def of_tasks(
 ) -> Evidence:
     """The table of tasks, which are its parts, from the numbers of each by condition.
 
-    Each task may have a mask of its own: conditions of one kind and draw are one, which tells of
-    heads, their number and their gate as far as tasks agree. `by_gate`: so are those of one gate
-    alone. `more` goes to `headscope.evidence.table.evidence`.
+    Conditions are those of `in_table`. `more` goes to `headscope.evidence.table.evidence`.
     """
-    roles: dict[tuple[Any, ...], dict[str, Condition]] = {}
-    for name, own in tasks.items():
-        for each in own:
-            role = each.kind, each.of, each.draw, each.gate if by_gate else None
-            roles.setdefault(role, {})[name] = each
-    places = {name: [role.get(name) for role in roles.values()] for name in tasks}
     parts = {
         name: {
-            statistic: [None if each is None else own[each].get(statistic) for each in places[name]]
+            statistic: [numbers.get(statistic) for numbers in by_condition.values()]
             for statistic in statistics
-            if any(numbers.get(statistic) is not None for numbers in own.values())
+            if any(numbers.get(statistic) is not None for numbers in by_condition.values())
         }
-        for name, own in tasks.items()
+        for name, by_condition in tasks.items()
     }
-    sets = {
-        name: [None if each is None else frozenset(each.heads) for each in own]
-        for name, own in places.items()
-    }
-    conditions = [
+    return evidence_of_parts(in_table(tasks, by_gate), parts, statistics, **more)
+
+
+def in_table(
+    tasks: Mapping[str, Iterable[Condition]], by_gate: bool = False
+) -> dict[str, list[Condition]]:
+    """The conditions of each task as the table of all names them.
+
+    Each task may have a mask of its own: conditions of one kind and draw are one, which tells of
+    the number of heads and the gate as far as tasks agree. `by_gate`: so are those of one gate
+    alone.
+    """
+
+    def role(condition: Condition) -> tuple[Any, ...]:
+        gate = condition.gate if by_gate else None
+        return condition.kind, condition.of, condition.draw, gate
+
+    alike: dict[tuple[Any, ...], list[Condition]] = {}
+    for conditions in tasks.values():
+        for condition in conditions:
+            alike.setdefault(role(condition), []).append(condition)
+
+    def named(condition: Condition) -> Condition:
         # Random masks stand in for the masks of their `of`, which a task may lack them for.
-        shared_by([*role.values()], [*roles.get((SELECTED, of, None, gate), role).values()])
-        for (_, of, _, gate), role in roles.items()
-    ]
-    return evidence(conditions, parts, statistics, sets=sets, **more)
+        selected = role(replace(condition, kind=SELECTED, draw=None))
+        masks = alike.get(selected) or alike[role(condition)]
+        return replace(
+            condition,
+            k=condition.k if len({mask.k for mask in masks}) == 1 else 0,
+            gate=condition.gate if len({mask.gate for mask in masks}) == 1 else None,
+        )
 
-
-def shared_by(own: Sequence[Condition], selected: Sequence[Condition]) -> Condition:
-    """A condition of several tasks: without the heads in which they differ, nor the number and the
-    gate in which the selected ones do."""
-
-    def alike(name: str, among: Sequence[Condition]) -> bool:
-        return len({getattr(each, name) for each in among}) == 1
-
-    first = own[0]
-    return replace(
-        first,
-        k=first.k if alike("k", selected) else 0,
-        gate=first.gate if alike("gate", selected) else None,
-        heads=first.heads if alike("heads", own) else (),
-    )
-
-
-def ids_in(table: Evidence, conditions: Iterable[Condition]) -> dict[Condition, str]:
-    """What the conditions of one task are called in the table of all."""
-    known = {(each.kind, each.of, each.draw): each.id for each in table.conditions}
-    return {each: known[each.kind, each.of, each.draw] for each in conditions}
-
-
-def own_heads(table: Evidence, conditions: Iterable[Condition]) -> dict[str, tuple[str, ...]]:
-    """The heads of a task's conditions by their id in the table, where tasks differ in them."""
-    listed = {each.id: each.heads for each in table.conditions}
-    ids = ids_in(table, conditions)
-    return {name: each.heads for each, name in ids.items() if each.heads != listed[name]}
+    return {name: list(map(named, conditions)) for name, conditions in tasks.items()}
 
 
 ORDERS = 4

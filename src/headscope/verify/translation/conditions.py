@@ -141,6 +141,10 @@ class Removal(Changing):
                 f"draws is {self.draws} and loss_draws {self.all_draws['loss']}; the random sets "
                 "of text are the first of those of loss, so give at least as many for loss"
             )
+        if self.draws < 1:
+            raise InputError(
+                f"draws is {self.draws}; an effect needs at least one random draw beside it"
+            )
         super().__post_init__()
 
 

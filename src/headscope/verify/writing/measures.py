@@ -24,12 +24,7 @@ from numpy.typing import NDArray
 from headscope.data.transfer import TransferPrompt, follows
 from headscope.errors import InputError, MissingExtra
 from headscope.evidence.controls import SelectedHeads
-from headscope.evidence.rows import (
-    SHARE,
-    Condition,
-    Evidence,
-    Statistic,
-)
+from headscope.evidence.rows import SHARE, Statistic
 from headscope.evidence.texts import MeasuredTexts, Outputs, measured_texts
 from headscope.heads import HeadSet
 from headscope.measure.identify import identifier_name, identify
@@ -89,18 +84,6 @@ def statement_sets(
         SelectedHeads(heads, whose, k, (gate,), a | b)
         for whose, heads, gate in ((A, a, gates[0]), (B, b, gates[1]))
     ]
-
-
-def own_heads(
-    conditions: Mapping[str, Sequence[Condition]], found: Evidence
-) -> dict[str, dict[str, tuple[str, ...]]]:
-    """Of each part the heads of its conditions, by id, where other parts have others."""
-    common = {each.id for each in found.conditions if each.heads} | {found.original.id}
-    return {
-        part: own
-        for part, of_part in conditions.items()
-        if (own := {each.id: each.heads for each in of_part if each.id not in common})
-    }
 
 
 def measured(
