@@ -43,14 +43,14 @@ ALL_PARTS = ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measuring(Beside):
+class Comparing(Beside):
     """Settings of every comparison: the model, and the controls."""
 
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparing(Measuring, Changing):
+class Removing(Comparing, Changing):
     """Settings of a comparison that says what stands in the place of removed heads."""
 
 
@@ -69,7 +69,7 @@ class InWorkers(Comparing):
     execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
 
-Config = TypeVar("Config", bound=Measuring)
+Config = TypeVar("Config", bound=Comparing)
 Part = TypeVar("Part")
 AnyResult = TypeVar("AnyResult", bound=ComparedResult)
 
@@ -173,10 +173,11 @@ class Bench(Generic[Config, Part]):
 
 
 class Measured(NamedTuple):
-    """The table, and the entries of the details that only this command has."""
+    """The table, and the entries of the details and of the result that only this command has."""
 
     evidence: Evidence
     about: Mapping[str, Any] = MappingProxyType({})
+    beside: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -263,7 +264,7 @@ class Comparison(Generic[Config, Part]):
                 lm, config, examples, chosen, conditions, plans, basis, reference, run, progress
             )
             works = self.works(bench)
-            found, about = self.measure(bench)
+            found, about, beside = self.measure(bench)
             details = self.details(
                 **ranking,
                 draws=config.most_draws,
@@ -280,6 +281,7 @@ class Comparison(Generic[Config, Part]):
                 baseline_works=works["baseline_works"] if works else None,
                 evidence=found,
                 details=details,
+                **beside,
             )
             return self.concluded(result)
 

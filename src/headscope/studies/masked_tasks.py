@@ -23,7 +23,7 @@ from headscope.runs import Result
 from headscope.runs.reading import result_of
 from headscope.settings import UNSIGNED, Nested
 from headscope.studies.baseline import Works, check_tasks
-from headscope.studies.comparison import Bench, Chosen, Examples, Measuring
+from headscope.studies.comparison import Bench, Chosen, Comparing, Examples
 from headscope.studies.leakage import check_task_leakage, together
 from headscope.studies.models import POCKET, ModelChoice
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnTasks(Measuring):
+class OnTasks(Comparing):
     """Settings of a comparison that puts masks on a model: tasks, and random masks beside them."""
 
     tasks: TaskChoice = field(default_factory=TaskChoice)

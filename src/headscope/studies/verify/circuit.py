@@ -59,6 +59,7 @@ from headscope.studies.comparison import (
     Examples,
     InWorkers,
     Measured,
+    Removing,
     Selecting,
 )
 from headscope.studies.leakage import check_leakage, check_task_leakage
@@ -127,7 +128,7 @@ Measure = Literal["loss", "text", "accuracy", "difference"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyCircuit(Selecting, InWorkers):
+class VerifyCircuit(Removing, Selecting, InWorkers):
     """Keep the best heads of a ranking and replace all others: how much of the task is left?
 
     At 0.1 to 100 % of the heads, beside random rankings, free and of the same layers. The task is

@@ -19,7 +19,7 @@ from headscope.results.language_texts import TextWithoutHeads, TextWithoutLayers
 from headscope.runs import encode
 from headscope.shown.blocks import Content, Table, table_of
 from headscope.shown.words import count
-from headscope.studies.comparison import ALL_PARTS, Bench, Comparing, Examples
+from headscope.studies.comparison import ALL_PARTS, Bench, Examples, Removing
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.leakage import check_document_leakage, known_examples
 from headscope.studies.models import POCKET
@@ -36,7 +36,7 @@ from headscope.verify.languages.evidence import text_evidence
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-AnyComparing = TypeVar("AnyComparing", bound=Comparing)
+AnyComparing = TypeVar("AnyComparing", bound=Removing)
 
 
 def named_heads(heads: Sequence[str]) -> list[tuple[str | None, str]]:
@@ -90,7 +90,7 @@ class ReadDocuments:
 
 
 def language_examples(
-    documents: DocumentsChoice, config: Comparing, specs: Sequence[str] | None, overlap: bool
+    documents: DocumentsChoice, config: Removing, specs: Sequence[str] | None, overlap: bool
 ) -> Examples[ReadDocuments]:
     """The documents of each language, without those that replacements are made from.
 

@@ -32,10 +32,10 @@ from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
     Chosen,
-    Comparing,
     Comparison,
     Examples,
     Measured,
+    Removing,
 )
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.models import ModelChoice
@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyLayers(Comparing):
+class VerifyLayers(Removing):
     """Measure how the loss of each language's text changes without the heads of one layer.
 
     Every layer is compared with as many random heads of all layers. With --heads, the share of a

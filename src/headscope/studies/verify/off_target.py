@@ -35,6 +35,7 @@ from headscope.studies.comparison import (
     Comparison,
     Examples,
     Measured,
+    Removing,
     Selecting,
 )
 from headscope.studies.documents import DocumentsChoice, read_languages
@@ -81,7 +82,7 @@ DATA = Option(
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyOffTarget(Selecting):
+class VerifyOffTarget(Removing, Selecting):
     """Count outputs in another language than asked for, without heads of that language.
 
     Removed are its specific heads, as many most important ones, and as many random ones. 100

@@ -33,6 +33,7 @@ from headscope.studies.comparison import (
     Examples,
     InWorkers,
     Measured,
+    Removing,
     Selecting,
 )
 from headscope.studies.leakage import check_leakage
@@ -107,7 +108,7 @@ def _random_orders(
 
 
 @dataclass(frozen=True, kw_only=True)
-class OneByOne(Selecting, InWorkers):
+class OneByOne(Removing, Selecting, InWorkers):
     """Remove heads one by one; follow ranks of the target and of the top five tokens, and texts.
 
     Without --prompt and --data the bundled model reads 20 of its own test sentences. A mask run

@@ -46,6 +46,7 @@ from headscope.studies.comparison import (
     Examples,
     InWorkers,
     Measured,
+    Removing,
     Selecting,
 )
 from headscope.studies.documents import DocumentsChoice
@@ -81,7 +82,7 @@ MATRIX = "Heads removed (rows), text of (columns)"
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyPerplexity(Selecting, InWorkers):
+class VerifyPerplexity(Removing, Selecting, InWorkers):
     """Measure how the loss of each language's text changes when a language's heads are removed.
 
     Removed are its specific heads, as many most important ones, and as many random ones; the text

@@ -29,6 +29,7 @@ from headscope.studies.comparison import (
     Comparison,
     Examples,
     Measured,
+    Removing,
     Selecting,
 )
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
@@ -66,7 +67,7 @@ MEASURES = (*SUMMARY_MEASURES, *OFF_TARGET_MEASURES)
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifySummaries(Selecting):
+class VerifySummaries(Removing, Selecting):
     """Summarise without the heads that all languages share, and without random ones.
 
     ROUGE-L over words of the language, chrF++, and BERTScore where its command is installed

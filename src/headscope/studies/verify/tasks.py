@@ -27,6 +27,7 @@ from headscope.studies.comparison import (
     Comparison,
     Examples,
     Measured,
+    Removing,
     Selecting,
 )
 from headscope.studies.leakage import check_leakage
@@ -45,7 +46,7 @@ COMMAND = "verify tasks"
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyTasks(Selecting):
+class VerifyTasks(Removing, Selecting):
     """Run multiple-choice and generation tasks without selected heads and without random ones.
 
     Tasks are those of lm-evaluation-harness, or files in its format; `headscope pocket tasks`

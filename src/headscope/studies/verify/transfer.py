@@ -32,10 +32,10 @@ from headscope.shown.words import arrow, enumeration
 from headscope.studies.comparison import (
     Bench,
     Chosen,
-    Comparing,
     Comparison,
     Examples,
     Measured,
+    Removing,
 )
 from headscope.studies.leakage import check_document_leakage
 from headscope.studies.models import POCKET
@@ -72,7 +72,7 @@ ANSWER_TOKENS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifyTransfer(Comparing):
+class VerifyTransfer(Removing):
     """Ask about two contradicting statements, with the heads of either language scaled.
 
     A statement in language A, one in language B that contradicts it, a question in English: A's
