@@ -13,9 +13,8 @@ from safetensors.numpy import load_file
 from browser_helpers import Visit, chromium, visit
 from find_helpers import model, tokenizer
 from headscope.errors import InputError
-from headscope.find.key_attention import KeyTokens
 from headscope.report.drawing import key_text
-from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
+from headscope.studies.find.key_tokens import FindKeyTokens, comparison
 from headscope.studies.models import ModelChoice
 from headscope.studies.report import write_report
 
@@ -28,10 +27,11 @@ WORDS = ("fire", "near", "the fire burns")
 def written(folder: Path, **options: Any) -> Path:
     model("pocket-like").save_pretrained(folder / "model")
     tokenizer().save_pretrained(folder / "model")
-    measure = KeyTokens(WORDS, **options)
     choice = ModelChoice(str(folder / "model"))
-    config = FindKeyTokens(PROMPT, "1.2,0.1,1.0,1.5", measure, model=choice)
-    find_key_tokens(config, folder / "run")
+    config = FindKeyTokens(
+        prompt=PROMPT, words=WORDS, heads="1.2,0.1,1.0,1.5", model=choice, **options
+    )
+    comparison.run(config, folder / "run")
     return folder / "run"
 
 

@@ -23,8 +23,8 @@ from headscope import options
 from headscope.data.prompts import Prompt
 from headscope.data.words import Word, membership, split_words
 from headscope.errors import InputError
-from headscope.evidence.controls import DEFAULT, Controlled, drawn
-from headscope.evidence.rows import SELECTED, SHARE, Basis, Condition, Evidence, Statistic
+from headscope.evidence.controls import DEFAULT, Controlled, Drawing, Draws, SelectedHeads, planned
+from headscope.evidence.rows import SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import Head, HeadSet, check_geometry
 from headscope.settings import Option
@@ -128,6 +128,7 @@ def _missing(prompt: str, name: str, text: str) -> str:
 
 
 PART, ATTENTION = "prompt", "attention"
+DrawsOrNone = Annotated[int, Option("Draws of random heads.", min=0)]
 MEASURES = {ATTENTION: Statistic("attention to the key words", unit=SHARE, digits=1)}
 
 
@@ -172,7 +173,7 @@ class KeyTokens(Controlled):
     max_new_tokens: options.MaxNewTokens = None
     stop_at_newline: bool = True
     chat: options.Chat = None
-    draws: Annotated[int, Option("Draws of random heads.", min=0)] = 10
+    draws: DrawsOrNone = 10
     controls: options.Controls = DEFAULT
     seed: options.Seed = 0
 
@@ -235,26 +236,42 @@ def key_tokens(
     Raises `InputError` if a key word is not in the prompt or has no token, if prompt and answer do
     not fit the model's context, or if the model ends without an answer.
     """
+    check_geometry(heads, lm.geometry, "the heads")
+    basis = Basis.on(lm, [[worded(lm, prompt, config.chat).text]])
+    return key_attention(lm, prompt, conditions_of(heads, config, basis), config)
+
+
+def worded(lm: LanguageModel, prompt: str, chat: bool | None) -> Prompt:
+    """The prompt as the model reads it."""
     from headscope.lm.prompting import chat_writer
 
-    check_geometry(heads, lm.geometry, "the heads")
+    wording = Prompt(prompt, 0, len(prompt))
+    writer = chat_writer(lm, chat, prompt)
+    return wording if writer is None else wording.in_chat(writer)
+
+
+def conditions_of(heads: HeadSet, how: Drawing, basis: Basis) -> tuple[Condition, ...]:
+    """The heads, which nothing is done to, and random ones where some are wanted and there are
+    others."""
     if not heads.heads:
         raise InputError("no heads were chosen; name at least one")
-    words = locate_words(prompt, config.words)
-    wording = Prompt(prompt, 0, len(prompt))
-    writer = chat_writer(lm, config.chat, prompt)
-    if writer is not None:
-        wording = wording.in_chat(writer)
-        words = [word.moved(wording.source_start) for word in words]
+    others = how.draws and len(heads) < heads.geometry.total
+    how = Draws(how.draws, how.controls if others else (), how.seed)
+    return planned([SelectedHeads(heads, gates=(1.0,))], how, basis)
+
+
+def key_attention(
+    lm: LanguageModel, prompt: str, conditions: Sequence[Condition], config: KeyTokens
+) -> KeyTokenAttention:
+    """`key_tokens` with the `conditions_of` the heads."""
+    wording = worded(lm, prompt, config.chat)
+    words = [word.moved(wording.source_start) for word in locate_words(prompt, config.words)]
     text = _read(lm, wording, config)
     member, word_tokens = _tokens_of(words, text.prompt_spans)
     keys = np.flatnonzero(member.any(axis=1))
-    selected = Condition(SELECTED, k=len(heads), heads=tuple(map(str, heads)))
-    sets = [selected]
-    if config.draws and len(heads) < lm.geometry.total:
-        basis = Basis.on(lm, [[wording.text]])
-        sets += drawn(selected, heads, config, basis)
-    others = (head for each in sets for head in each.in_model(lm.geometry))
+    _, selected, *random = conditions
+    heads = selected.in_model(lm.geometry).heads
+    others = (head for draw in random for head in draw.in_model(lm.geometry))
     everyone = tuple(dict.fromkeys([*heads, *others]))
     weights, even = _attention(lm, text, keys, everyone)
     chosen = len(heads)
@@ -263,7 +280,7 @@ def key_tokens(
     means = dict(zip(map(str, everyone), paid, strict=True))
     by_word = member[keys].astype(np.float32)
     return KeyTokenAttention(
-        heads=heads.heads,
+        heads=heads,
         words=tuple(words),
         word_tokens=word_tokens,
         prompt=wording.text,
@@ -274,7 +291,7 @@ def key_tokens(
         even=even[:, :chosen] @ by_word,
         mass=mass[:, :chosen],
         even_mass=even[:, :chosen].sum(axis=2),
-        evidence=_evidence(sets, means),
+        evidence=_evidence(conditions, means),
         generated=config.answer is None and config.steps == "answer",
     )
 
@@ -364,12 +381,12 @@ def _tokens_of(
     return member, tuple(tuple(np.flatnonzero(column).tolist()) for column in member.T)
 
 
-def _evidence(sets: Sequence[Condition], means: Mapping[str, float]) -> Evidence:
-    """Sets of heads, the selected one first, from the mean attention of every head; of the model as
-    a whole there is none."""
-    scores = [nan, *(fmean(means[head] for head in each.heads) for each in sets)]
+def _evidence(conditions: Sequence[Condition], means: Mapping[str, float]) -> Evidence:
+    """From the mean attention of every head; of the model as a whole there is none."""
+    _, *sets = conditions
+    scores = [nan, *(fmean(means[head] for head in chosen.heads) for chosen in sets)]
     return evidence(
-        [Condition(), *sets],
+        conditions,
         {PART: {ATTENTION: [None] * len(scores)}},
         MEASURES,
         helps=lambda _: True,

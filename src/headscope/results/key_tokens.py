@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from headscope.results.common import ComparedResult, OneHead, Ranking
+from headscope.results.common import ComparedDetails, ComparedResult, OneHead
 from headscope.runs import Record
 
 
@@ -50,7 +50,7 @@ class KeyWord(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KeyTokensDetails(Ranking):
+class KeyTokensDetails(ComparedDetails):
     """What was read, over `tokens` steps; `uniform` is the mean over heads of even attention."""
 
     tokens: int = 0

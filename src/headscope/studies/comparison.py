@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, TypeVar
 
 from headscope import options
+from headscope.ablations import AblateName
 from headscope.evidence.blocks import few_sets
 from headscope.evidence.controls import Changing, SelectedHeads, planned
 from headscope.evidence.rows import Basis, Condition, Evidence, Statistic
@@ -62,6 +63,13 @@ class InWorkers(Comparing):
     """Settings of a comparison whose parts several processes can compute."""
 
     execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Multiplying(Comparing):
+    """Settings of a comparison where nothing stands in the place of what a gate removes."""
+
+    ablate: AblateName = field(default="zero", init=False)
 
 
 Config = TypeVar("Config", bound=Comparing)
@@ -155,10 +163,11 @@ class Bench(Generic[Config, Part]):
 
 
 class Measured(NamedTuple):
-    """The table, and the entries of the details that only this command has."""
+    """The table, and the entries of the details and of the result that only this command has."""
 
     evidence: Evidence
     about: Mapping[str, Any] = MappingProxyType({})
+    beside: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,7 +250,7 @@ class Comparison(Generic[Config, Part]):
         def compute(run: Run) -> ComparedResult:
             bench = Bench(lm, config, examples, chosen, conditions, reference, run, progress)
             works = self.works(bench)
-            found, about = self.measure(bench)
+            found, about, beside = self.measure(bench)
             details = self.details(
                 **ranking,
                 draws=config.draws,
@@ -264,6 +273,7 @@ class Comparison(Generic[Config, Part]):
                 ),
                 evidence=found,
                 details=details,
+                **beside,
             )
 
         return run_with_model(

@@ -16,7 +16,6 @@ from typing import Any
 from headscope.data.align import Alignment, AlignWords, align_file
 from headscope.data.pairs import PairFile, write_pairs
 from headscope.data.words import split_words
-from headscope.find.key_attention import KeyTokens
 from headscope.find.translation import linker
 from headscope.find.translation_config import TranslationScore
 from headscope.heads import resolve_heads
@@ -54,7 +53,7 @@ from headscope.studies.compare.classes import CompareClasses, compare_classes
 from headscope.studies.compare.formation import Formation, formation
 from headscope.studies.compare.overlap import CompareOverlap, compare_overlap
 from headscope.studies.costs.estimate import Work
-from headscope.studies.find.key_tokens import FindKeyTokens, find_key_tokens
+from headscope.studies.find.key_tokens import FindKeyTokens
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.models import POCKET, model_inputs, resolved_chat
 from headscope.studies.pairs import PairsChoice, find_and_check, read_directions
@@ -571,12 +570,22 @@ def key_word_steps(setting: Setting) -> Steps:
 
     def settings(prompt: Prompted, setting: Setting) -> FindKeyTokens:
         chat, scores = in_chat(setting), str(setting.at("scores"))
-        measure = KeyTokens(prompt.words, prompt.answer, draws=0, chat=chat, seed=setting.seed)
-        return FindKeyTokens(prompt.prompt, scores, measure, "100%", setting.model, "score")
+        return FindKeyTokens(
+            prompt=prompt.prompt,
+            words=prompt.words,
+            answer=prompt.answer,
+            heads=scores,
+            k="100%",
+            rank="score",
+            draws=0,
+            chat=chat,
+            seed=setting.seed,
+            model=setting.model,
+        )
 
     own = (
         study_step(
-            find_key_tokens,
+            "find key-tokens",
             partial(settings, prompt),
             f"key-words-{prompt.name}",
             f"attention on the key words of {prompt.name}",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -17,22 +17,25 @@ from headscope.evidence.blocks import (
     draws_remedy,
     draws_table,
     draws_words,
-    few_sets,
     forest,
     table_of_tests,
     verdict,
 )
+from headscope.evidence.controls import SelectedHeads
 from headscope.evidence.rows import Evidence
 from headscope.find.key_attention import (
     ATTENTION,
     MEASURES,
+    PART,
+    DrawsOrNone,
     KeyTokenAttention,
     KeyTokens,
-    key_tokens,
+    conditions_of,
+    key_attention,
     locate_words,
+    worded,
 )
-from headscope.heads import HeadSet, about_rank, resolve_heads
-from headscope.progress import Progress
+from headscope.heads import HeadSet, resolve_heads
 from headscope.results.common import ModelFacts
 from headscope.results.key_tokens import (
     HeadAttention,
@@ -43,7 +46,7 @@ from headscope.results.key_tokens import (
 )
 from headscope.runs import Run
 from headscope.runs.reading import damaged_line, mixed_up, read_arrays, read_rows
-from headscope.settings import UNSIGNED, MadeBy, Option, Settings
+from headscope.settings import UNSIGNED, MadeBy, Option
 from headscope.shown.blocks import (
     Cell,
     HeadSets,
@@ -56,11 +59,20 @@ from headscope.shown.blocks import (
     method_section,
 )
 from headscope.shown.words import count, enumeration, percent, sentence_of
-from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
+from headscope.studies.comparison import (
+    ALL_PARTS,
+    Bench,
+    Chosen,
+    Comparison,
+    Examples,
+    Measured,
+    Multiplying,
+)
 from headscope.studies.shows import model_facts, places
-from headscope.studies.study import Study
 
-COMMAND = "find key-tokens"
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
 #: Stands for a token that cannot be seen.
 NOTHING = "\u00b7"
 
@@ -88,8 +100,8 @@ def _prompt(
     return clean_text(text, str(prompt_file), lines=True)
 
 
-@dataclass(frozen=True)
-class FindKeyTokens(Settings):
+@dataclass(frozen=True, kw_only=True)
+class FindKeyTokens(Multiplying, KeyTokens):
     """Measure the attention that heads pay to key words of a prompt while an answer is predicted.
 
     Compared with even attention over all visible tokens and with random heads.
@@ -98,64 +110,57 @@ class FindKeyTokens(Settings):
     prompt: Annotated[str, MadeBy(_prompt)]
     # What counts is which heads these are, not where they are written down.
     heads: options.Heads = field(metadata=UNSIGNED)
-    measure: KeyTokens
     k: Annotated[
         str | None, Option("Number of heads, or a share such as 0.15 or 15%.", metavar="K")
     ] = field(default=None, metadata=UNSIGNED)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    draws: DrawsOrNone = 10
+    # One prompt is one batch.
+    batch_tokens: int = field(default=8192, init=False, metadata=UNSIGNED)
 
 
-def find_key_tokens(
-    config: FindKeyTokens, out: Path | None = None, progress: Progress | None = None
-) -> KeyTokensResult:
-    """Measure, write the run and return the command's result.
+def _read(config: FindKeyTokens) -> Examples[str]:
+    locate_words(config.prompt, config.words)  # a slip is told before a model is loaded
+    return Examples({PART: config.prompt}, {}, {})
 
-    Beside the result the run holds `steps.safetensors` (`attention` and `even` by step, head and
-    word, `mass` and `even_mass` by step and head; heads in the result's order), `tokens.jsonl` (the
-    characters of every token of prompt and answer) and the heads as a saved set.
-    """
+
+def _ready(
+    lm: LanguageModel, config: FindKeyTokens, examples: Examples[str]
+) -> tuple[FindKeyTokens, Examples[str]]:
     from headscope.lm.prompting import uses_chat
 
-    began = time.monotonic()
-    locate_words(config.prompt, config.measure.words)  # a slip is told before a model is loaded
-    lm = config.model.load_for()
-    chat = uses_chat(lm, config.measure.chat, config.prompt)
-    config = replace(config, measure=replace(config.measure, chat=chat))
+    config = replace(config, chat=uses_chat(lm, config.chat, config.prompt))
+    wording = worded(lm, config.prompt, config.chat)
+    return config, replace(examples, texts={PART: [wording.text]})
+
+
+def _heads(lm: LanguageModel, config: FindKeyTokens, examples: Examples[str]) -> Chosen:
     heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
-    rank = about_rank(heads)
-    settings = {
-        "settings": config,
-        "chosen": [str(head) for head in heads],
-        "rank": rank["rank"],
-    }
+    # Conditions that change nothing do not tell of which heads they are.
+    signed = {"chosen": list(map(str, heads))}
+    return Chosen({ALL_PARTS: [SelectedHeads(heads)]}, signed=signed)
 
-    def compute(run: Run) -> KeyTokensResult:
-        if progress:
-            progress("key tokens", 0, 1)
-        attention = key_tokens(lm, config.prompt, heads, config.measure)
-        if progress:
-            progress("key tokens", 1, 1)
-        # Best first, as every command of this kind lists heads.
-        order = sorted(
-            range(len(attention.heads)), key=lambda at: (-attention.scores[at], attention.heads[at])
-        )
-        ranked = HeadSet(lm.geometry, tuple(attention.heads[at] for at in order), heads.origin)
-        ranked.save_pretrained(run.path / "heads")
-        _write(run, attention, order)
-        model = ModelFacts(lm.name, lm.revision, heads=lm.geometry.total)
-        described = _describe(attention, order)
-        return replace(
-            described,
-            model=model,
-            cautions=tuple(_cautions(attention.evidence, config.measure.draws)),
-            details=replace(described.details, **rank),
-        )
 
-    seed = config.measure.seed
-    return run_with_model(
-        lm, COMMAND, out, settings, {}, compute, began, kind=KeyTokensResult, seed=seed
+def _measure(bench: Bench[FindKeyTokens, str]) -> Measured:
+    """Beside the result the run holds `steps.safetensors` (`attention` and `even` by step, head and
+    word, `mass` and `even_mass` by step and head; heads in the result's order), `tokens.jsonl` (the
+    characters of every token of prompt and answer) and the heads as a saved set."""
+    lm, run, (heads,) = bench.lm, bench.run, bench.chosen.every()
+    if bench.progress:
+        bench.progress("key tokens", 0, 1)
+    attention = key_attention(lm, bench.parts[PART], bench.of(PART), bench.config)
+    if bench.progress:
+        bench.progress("key tokens", 1, 1)
+    # Best first, as every command of this kind lists heads.
+    order = sorted(
+        range(len(attention.heads)), key=lambda at: (-attention.scores[at], attention.heads[at])
     )
+    ranked = HeadSet(lm.geometry, tuple(attention.heads[at] for at in order), heads.origin)
+    ranked.save_pretrained(run.path / "heads")
+    _write(run, attention, order)
+    model = ModelFacts(lm.name, lm.revision, heads=lm.geometry.total)
+    about, told = _described(attention, order)
+    return Measured(attention.evidence, about, {"heads": told, "model": model})
 
 
 def _write(run: Run, keys: KeyTokenAttention, order: list[int]) -> None:
@@ -177,8 +182,10 @@ def _write(run: Run, keys: KeyTokenAttention, order: list[int]) -> None:
     run.write_jsonl("tokens.jsonl", rows)
 
 
-def _describe(keys: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
-    """The result but for the ranking and the model; its heads in this order."""
+def _described(
+    keys: KeyTokenAttention, order: list[int]
+) -> tuple[dict[str, Any], tuple[HeadAttention, ...]]:
+    """What the details tell of the words, and the heads in this order."""
     scores = keys.scores
     means, even = (array.mean(axis=0, dtype=np.float64) for array in (keys.attention, keys.even))
     even_mass = keys.even_mass.mean(axis=0, dtype=np.float64)
@@ -195,47 +202,40 @@ def _describe(keys: KeyTokenAttention, order: list[int]) -> KeyTokensResult:
             token=steps[highest] if steps else None,
         )
 
-    return KeyTokensResult(
-        heads=tuple(
-            HeadAttention(
-                layer=keys.heads[at].layer,
-                head=keys.heads[at].head,
-                score=float(scores[at]),
-                uniform=float(even_mass[at]),
-                words=tuple(word_of(at, index) for index in range(len(keys.words))),
+    about = {
+        "tokens": int(keys.mass.shape[0]),
+        "uniform": float(even_mass.mean()),
+        "words": tuple(
+            KeyWord(
+                word=word.name,
+                spans=tuple(word.spans),
+                tokens=len(tokens),
+                mean=float(means[:, index].mean()),
+                uniform=float(even[:, index].mean()),
             )
-            for at in order
+            for index, (word, tokens) in enumerate(zip(keys.words, keys.word_tokens, strict=True))
         ),
-        evidence=keys.evidence,
-        verdict=verdict(keys.evidence, ATTENTION),
-        details=KeyTokensDetails(
-            tokens=int(keys.mass.shape[0]),
-            uniform=float(even_mass.mean()),
-            words=tuple(
-                KeyWord(
-                    word=word.name,
-                    spans=tuple(word.spans),
-                    tokens=len(tokens),
-                    mean=float(means[:, index].mean()),
-                    uniform=float(even[:, index].mean()),
-                )
-                for index, (word, tokens) in enumerate(
-                    zip(keys.words, keys.word_tokens, strict=True)
-                )
-            ),
-            prompt=keys.prompt,
-            answer=keys.answer,
-            generated=keys.generated,
-        ),
+        "prompt": keys.prompt,
+        "answer": keys.answer,
+        "generated": keys.generated,
+    }
+    heads = tuple(
+        HeadAttention(
+            layer=keys.heads[at].layer,
+            head=keys.heads[at].head,
+            score=float(scores[at]),
+            uniform=float(even_mass[at]),
+            words=tuple(word_of(at, index) for index in range(len(keys.words))),
+        )
+        for at in order
     )
+    return about, heads
 
 
-def _cautions(evidence: Evidence, draws: int) -> list[str]:
-    cautions = ["One prompt: no interval is known, and other prompts may give other numbers."]
-    cautions += few_sets(evidence, draws)
-    if not evidence.controls:
-        cautions.append("There are no random heads, so there is no control.")
-    return cautions
+def _cautions(found: Evidence, details: KeyTokensDetails) -> Iterator[str]:
+    yield "One prompt: no interval is known, and other prompts may give other numbers."
+    if not found.controls:
+        yield "There are no random heads, so there is no control."
 
 
 def _show(result: KeyTokensResult, run: Path) -> Shown:
@@ -355,4 +355,19 @@ def _answer_spans(path: Path) -> tuple[tuple[int, int], ...]:
     return tuple(spans)
 
 
-command = Study(FindKeyTokens, find_key_tokens, result=KeyTokensResult, show=_show)
+comparison = Comparison(
+    command="find key-tokens",
+    settings=FindKeyTokens,
+    result=KeyTokensResult,
+    details=KeyTokensDetails,
+    read=_read,
+    ready=_ready,
+    heads=_heads,
+    plan=lambda sets, config, basis: conditions_of(sets[0].heads, config, basis),
+    measure=_measure,
+    answer=lambda found, details: verdict(found, ATTENTION),
+    cautions=_cautions,
+    show=_show,
+    examples="prompts",
+)
+command = comparison.study
