@@ -29,6 +29,7 @@ from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import DEFAULT_TEMPLATE, translation_prompts
 from headscope.data.words import is_unspaced, running_words
 from headscope.errors import Caution, InputError
+from headscope.evidence.controls import SelectedHeads
 from headscope.evidence.rows import CURVE, SELECTED
 from headscope.heads import Head, HeadSet
 from headscope.live.command import Explore, explorer_of
@@ -50,7 +51,7 @@ from headscope.pocket.sample import sample_pairs
 from headscope.studies.use.simultaneous import (
     UseSimultaneous,
     at_latency,
-    planned,
+    plan,
     sets_of,
 )
 from headscope.use.interpreting import (
@@ -64,7 +65,6 @@ from headscope.use.interpreting import (
     wait_k,
     written,
 )
-from headscope.verify.translation import Removal
 from lm_helpers import full_weights, logits, wrapped
 
 ENDLESS = 10**9
@@ -716,10 +716,8 @@ def test_random_heads_are_drawn_once_for_all_frontiers() -> None:
 
     geometry = Geometry.uniform(4, 4)
     heads = HeadSet.of(geometry, ["1.1", "2.2"])
-    config = UseSimultaneous(
-        "1.1", removal=Removal(draws=3), frontier=(1, 2), wait=(1,), agreement=(2,)
-    )
-    conditions = planned(heads, config)
+    config = UseSimultaneous(heads="1.1", draws=3, frontier=(1, 2), wait=(1,), agreement=(2,))
+    conditions = plan([SelectedHeads(heads, gates=(1.0,))], config)
     assert len({each.id for each in conditions}) == len(conditions) == 1 + 2 * 7 + 2
     sets: dict[tuple[str, int | None], set[tuple[str, ...]]] = {}
     for each in conditions:

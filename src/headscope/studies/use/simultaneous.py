@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from headscope import options
 from headscope.data.pairs import PairFile
+from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.data.rows import unusable
 from headscope.data.words import begins_word, running_words
 from headscope.errors import InputError
@@ -28,33 +30,44 @@ from headscope.evidence.blocks import (
     uncertainty,
     verdict,
 )
-from headscope.evidence.controls import drawn
+from headscope.evidence.controls import SelectedHeads, planned
 from headscope.evidence.rows import CURVE, NOTHING, SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.runner import Within, kept_units
 from headscope.evidence.table import evidence as table
 from headscope.evidence.texts import TEXT_MEASURES, Outputs, measured_texts
-from headscope.heads import Head, HeadSet, about_rank
+from headscope.heads import Head, HeadSet
+from headscope.measure.baseline import Rules
 from headscope.measure.latency import LATENCIES, curve_statistics, quality_between
 from headscope.measure.statistics import counted, counted_mean
-from headscope.progress import Progress
-from headscope.results.common import BaselineCheck, ComparedResult, Leakage, Ranking
-from headscope.runs import Run
+from headscope.results.common import ComparedDetails, ComparedResult
 from headscope.settings import UNSIGNED, Nested, Option, build
 from headscope.shown.blocks import HeadSets, Lines, Section, Series, Shown, method_section
 from headscope.shown.words import count, fixed, sentence_of
 from headscope.studies.baseline import check_translations
-from headscope.studies.models import TEMPLATED, ModelChoice, run_with_model, template_inputs
-from headscope.studies.pairs import pair_cautions, pair_inputs, read_direction
-from headscope.studies.shows import leakage_caution, model_facts, named_places
-from headscope.studies.study import Study
-from headscope.studies.verify.removal import VerifyRemoval, head_sets, opened
-from headscope.verify.translation.conditions import Removal, prompts_with_limits
+from headscope.studies.comparison import (
+    ALL_PARTS,
+    Bench,
+    Chosen,
+    Comparison,
+    Examples,
+    InWorkers,
+    Measured,
+    Multiplying,
+    Selecting,
+)
+from headscope.studies.leakage import check_leakage
+from headscope.studies.models import TEMPLATED, ModelChoice, resolved_chat, template_inputs
+from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_direction
+from headscope.studies.shows import model_facts, named_places
+from headscope.studies.verify.removal import alignment_heads, head_sets, read_test_directions
+from headscope.verify.translation.conditions import prompts_with_limits
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.use.interpreting import Policy
 
-COMMAND = "use simultaneous"
+#: Before the number of words, in whose heads those are that wait.
+FRONTIER = "frontier "
 WAIT_K, LOCAL_AGREEMENT = "wait-k", "local agreement"
 #: The frontier of who waits for whole sentences.
 WHOLE = 1 << 62
@@ -65,8 +78,8 @@ Numbers = tuple[int, ...]
 QUALITIES = ("chrf", "bleu")
 
 
-@dataclass(frozen=True)
-class UseSimultaneous(VerifyRemoval):
+@dataclass(frozen=True, kw_only=True)
+class UseSimultaneous(Multiplying, Selecting, InWorkers):
     """Translate while the source arrives word by word; where heads look says when to wait.
 
     AlignAtt with the --heads, at each --frontier, beside wait-k, local agreement and random heads:
@@ -74,15 +87,19 @@ class UseSimultaneous(VerifyRemoval):
     first --frontier.
     """
 
+    # The heads themselves, not their place, count in the run's signature.
+    heads: options.Heads = field(metadata=UNSIGNED)
+    k: options.Amounts = field(default=(), metadata=UNSIGNED)
     # Drafts do not follow generation settings.
     model: Annotated[ModelChoice, TEMPLATED] = field(default_factory=ModelChoice)
-    removal: Annotated[
-        Removal,
-        Nested(
-            without=("gates", "threshold", "measure", "ablate", "answer_only"),
-            changed={"draws": Option("Draws of random heads.", min=1, default=19)},
-        ),
-    ] = field(default_factory=Removal)
+    pairs: PairsChoice = field(default_factory=PairsChoice)
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
+        DEFAULT_TEMPLATE, Template
+    )
+    draws: options.Draws = 19
+    chat: options.Chat = None
+    max_new_tokens: options.MaxNewTokens = None
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     frontier: Annotated[
         Numbers, Option("AlignAtt: wait while heads look at so many last words; repeatable.", min=0)
     ] = (1, 2, 4)
@@ -96,6 +113,10 @@ class UseSimultaneous(VerifyRemoval):
     stream: Annotated[bool, Option("Translate stdin to stdout, a sentence a line.")] = field(
         default=False, metadata=UNSIGNED
     )
+    # Drafts are measured as they are.
+    answer_only: bool | None = field(default=None, init=False, metadata=UNSIGNED)
+    # From which score a head aligns tokens, so that `outside` leaves it out.
+    threshold: float = field(default=0.1, init=False)
 
     def __post_init__(self) -> None:
         if not self.frontier or len(self.k) > 1:
@@ -104,7 +125,7 @@ class UseSimultaneous(VerifyRemoval):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimultaneousDetails(Ranking):
+class SimultaneousDetails(ComparedDetails):
     """AlignAtt of `heads` and the other policies, in words read `step` at a time.
 
     `latency` is the range of LAAL, by direction, in which qualities are compared;
@@ -116,8 +137,6 @@ class SimultaneousDetails(Ranking):
     step: int = 1
     latency: dict[str, tuple[float, float]] = field(default_factory=dict)
     cpu_seconds_a_word: float | None = None
-    leakage: Leakage | None = None
-    baseline_check: BaselineCheck = field(default_factory=BaselineCheck)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,66 +146,66 @@ class SimultaneousResult(ComparedResult):
     details: SimultaneousDetails = field(default_factory=SimultaneousDetails)
 
 
-def use_simultaneous(
-    config: UseSimultaneous, out: Path | None = None, progress: Progress | None = None
-) -> SimultaneousResult:
-    """Translate every sentence by every policy; a run that was stopped goes on.
-
-    Writes `outputs.jsonl`: every translation, with the words read at each of its words.
-    """
-    began = time.monotonic()
+def _read(config: UseSimultaneous) -> Examples[PairFile]:
     if config.stream:
         raise InputError(
             "stream is for the command line; in Python iterate over "
             "headscope.use.interpreting.interpret"
         )
-    inputs = opened(config, out)
-    lm, removal, directions, heads = inputs.lm, inputs.removal, inputs.directions, inputs.sets[-1]
-    prompts_with_limits(lm, [*directions.values()], removal)  # what is too long is told now
-    texts = ([pair.source for pair in pairs.pairs] for pairs in directions.values())
-    points = planned(heads, config, Basis.on(lm, texts, avoid=inputs.avoid))
-    settings = {
-        "settings": replace(config, removal=removal),
-        "heads": list(map(str, heads)),
-        **inputs.signed,
-    }
+    directions = read_test_directions(config.pairs, config.model.model, config.seed)
+    return Examples(
+        directions,
+        {name: [pair.source for pair in file.pairs] for name, file in directions.items()},
+        pair_inputs(directions),
+        check_leakage(config.heads, directions, config.allow_overlap),
+        cautions=pair_cautions(directions),
+    )
 
-    def compute(run: Run) -> SimultaneousResult:
-        works = check_translations(lm, directions, removal, run, config.baseline, progress, False)
-        units = interpretations(lm, directions, points, config, run, progress)
-        evidence, latency = simultaneous_evidence([*points], directions, units, removal.seed)
-        known = [
-            (name, pair, unit)
-            for name, pairs in directions.items()
-            for pair, unit in zip(pairs.pairs, units[name], strict=True)
-        ]
-        rows = (
-            {"direction": name, "id": pair.id, "source": pair.source, "reference": pair.target,
-             "condition": each.id, "output": text, "delays": delays}
-            for name, pair, unit in known
-            for each, (text, delays) in zip(points, unit["outputs"], strict=True)
-        )  # fmt: skip
-        run.write_jsonl("outputs.jsonl", rows)
-        words = sum(len(running_words(pair.source)) for _, pair, _ in known)
-        details = SimultaneousDetails(
-            **about_rank(heads),
-            heads=tuple(map(str, heads)),
-            step=config.step,
-            latency=latency,
-            cpu_seconds_a_word=sum(unit["seconds"] for *_, unit in known) / words,
-            leakage=inputs.about.leakage,
-            baseline_check=works["baseline_check"],
-        )
-        found = verdict(evidence, at_latency("chrf"), evidence.curve)
-        return SimultaneousResult(
-            baseline_works=works["baseline_works"], evidence=evidence, verdict=found,
-            details=details,
-        )  # fmt: skip
 
-    return run_with_model(
-        lm, COMMAND, out, settings, pair_inputs(directions), compute, began, seed=removal.seed,
-        kind=SimultaneousResult, config=config, cautions=pair_cautions(directions),
+def _ready(
+    lm: LanguageModel, config: UseSimultaneous, examples: Examples[PairFile]
+) -> tuple[UseSimultaneous, Examples[PairFile]]:
+    config = resolved_chat(lm, config)
+    prompts_with_limits(lm, [*examples.parts.values()], config)  # what is too long is told now
+    return config, examples
+
+
+def _heads(lm: LanguageModel, config: UseSimultaneous, examples: Examples[PairFile]) -> Chosen:
+    heads = head_sets(config.heads, config.k, lm, config.rank)[-1]
+    avoid, note = alignment_heads(config.heads, config, lm)
+    # Conditions that change nothing do not tell of which heads they are.
+    signed = {"heads": list(map(str, heads))}
+    return Chosen({ALL_PARTS: [SelectedHeads(heads, gates=(1.0,))]}, avoid, note, signed)
+
+
+def _measure(bench: Bench[UseSimultaneous, PairFile]) -> Measured:
+    """Translate every sentence by every policy.
+
+    Writes `outputs.jsonl`: every translation, with the words read at each of its words.
+    """
+    conditions, (heads,) = bench.of(ALL_PARTS), bench.chosen.every()
+    units = interpretations(bench)
+    evidence, latency = simultaneous_evidence(conditions, bench.parts, units, bench.config.seed)
+    known = [
+        (name, pair, unit)
+        for name, file in bench.parts.items()
+        for pair, unit in zip(file.pairs, units[name], strict=True)
+    ]
+    rows = (
+        {"direction": name, "id": pair.id, "source": pair.source, "reference": pair.target,
+         "condition": condition.id, "output": text, "delays": delays}
+        for name, pair, unit in known
+        for condition, (text, delays) in zip(conditions, unit["outputs"], strict=True)
     )  # fmt: skip
+    bench.run.write_jsonl("outputs.jsonl", rows)
+    words = sum(len(running_words(pair.source)) for _, pair, _ in known)
+    about = {
+        "heads": tuple(map(str, heads)),
+        "step": bench.config.step,
+        "latency": latency,
+        "cpu_seconds_a_word": sum(unit["seconds"] for *_, unit in known) / words,
+    }
+    return Measured(evidence, about)
 
 
 def at_latency(measure: str) -> str:
@@ -194,25 +213,40 @@ def at_latency(measure: str) -> str:
     return f"{measure}_at_latency"
 
 
-def planned(
-    heads: HeadSet, config: UseSimultaneous, basis: Basis = NOTHING
-) -> dict[Condition, Callable[[], Policy]]:
-    """What makes the policy of each condition: whole sentences, AlignAtt of the heads and of random
-    ones at each frontier, and the others; sets of heads go by their place in `sets_of`."""
+def plan(
+    sets: Sequence[SelectedHeads], config: UseSimultaneous, basis: Basis = NOTHING
+) -> tuple[Condition, ...]:
+    """Whole sentences, AlignAtt of the heads and of random ones at each frontier, and the other
+    policies."""
+    whole, *aligned = planned(sets, config, basis)
+    return (
+        whole,
+        *(
+            replace(heads, of=f"{FRONTIER}{number}")
+            for number, heads in product(config.frontier, aligned)
+        ),
+        *(Condition(WAIT_K, of=str(number)) for number in config.wait),
+        *(Condition(LOCAL_AGREEMENT, of=str(number)) for number in config.agreement),
+    )
+
+
+def policies(conditions: Sequence[Condition]) -> dict[Condition, Callable[[], Policy]]:
+    """What makes the policy of each condition; sets of heads go by their place in `sets_of`."""
     from headscope.use.interpreting import align_att, local_agreement, wait_k
 
-    selected = Condition(SELECTED, k=len(heads), heads=tuple(map(str, heads)))
-    aligned = [selected, *drawn(selected, heads, config.removal, basis)]
-    place = sets_of(aligned).index
-    points: dict[Condition, Callable[[], Policy]] = {Condition(): partial(align_att, WHOLE)}
-    for number, each in product(config.frontier, aligned):
-        make = partial(align_att, number, place(each.heads))
-        points[replace(each, of=f"frontier {number}")] = make
-    for number in config.wait:
-        points[Condition(WAIT_K, of=str(number))] = partial(wait_k, number)
-    for number in config.agreement:
-        points[Condition(LOCAL_AGREEMENT, of=str(number))] = partial(local_agreement, number)
-    return points
+    place = sets_of(conditions).index
+
+    def policy(condition: Condition) -> Callable[[], Policy]:
+        if condition.kind == WAIT_K:
+            return partial(wait_k, int(condition.of))
+        if condition.kind == LOCAL_AGREEMENT:
+            return partial(local_agreement, int(condition.of))
+        if not condition.heads:
+            return partial(align_att, WHOLE)
+        frontier = int(condition.of.removeprefix(FRONTIER))
+        return partial(align_att, frontier, place(condition.heads))
+
+    return {condition: policy(condition) for condition in conditions}
 
 
 def sets_of(conditions: Iterable[Condition]) -> list[tuple[str, ...]]:
@@ -220,19 +254,14 @@ def sets_of(conditions: Iterable[Condition]) -> list[tuple[str, ...]]:
     return list(dict.fromkeys(each.heads for each in conditions if each.heads))
 
 
-def interpretations(
-    lm: LanguageModel,
-    directions: Mapping[str, PairFile],
-    points: Mapping[Condition, Callable[[], Policy]],
-    config: UseSimultaneous,
-    run: Run,
-    progress: Progress | None = None,
-) -> dict[str, list[dict[str, Any]]]:
+def interpretations(bench: Bench[UseSimultaneous, PairFile]) -> dict[str, list[dict[str, Any]]]:
     """Of each sentence of a direction `outputs`, text and delays by condition, and the CPU
     `seconds` of the first frontier. All policies share what the model drafts."""
     from headscope.use.interpreting import Drafts, interpreted
 
-    sets = [HeadSet(lm.geometry, tuple(map(Head.parse, own))) for own in sets_of(points)]
+    lm, config, directions = bench.lm, bench.config, bench.parts
+    points = policies(bench.of(ALL_PARTS))
+    sets = [HeadSet(lm.geometry, tuple(map(Head.parse, heads))) for heads in sets_of(points)]
     units = {
         f"{name} {at:06d}": (pairs, pair.source)
         for name, pairs in directions.items()
@@ -243,7 +272,7 @@ def interpretations(
     def compute(mine: Sequence[str], within: Within) -> Iterator[tuple[str, Any]]:
         for name in mine:
             pairs, source = units[name]
-            drafts = Drafts(lm, pairs, sets, **_options(config.removal))
+            drafts = Drafts(lm, pairs, sets, **_options(config))
             began = time.process_time()
             made = {first: interpreted(drafts, source, points[first](), config.step)}
             seconds = time.process_time() - began
@@ -252,16 +281,18 @@ def interpretations(
                 within(len(made) / len(points))
             yield name, {"seconds": seconds, "outputs": [made[each] for each in points]}
 
-    kept = kept_units(run, "outputs", "translating", dict.fromkeys(units, 1), compute, progress)
+    kept = kept_units(
+        bench.run, "outputs", "translating", dict.fromkeys(units, 1), compute, bench.progress
+    )
     return {
         name: [kept[f"{name} {at:06d}"] for at in range(len(pairs.pairs))]
         for name, pairs in directions.items()
     }
 
 
-def _options(removal: Removal) -> dict[str, Any]:
-    most = removal.max_new_tokens
-    return {"template": removal.template, "chat": removal.chat, "most": most}
+def _options(config: UseSimultaneous) -> dict[str, Any]:
+    most = config.max_new_tokens
+    return {"template": config.template, "chat": config.chat, "most": most}
 
 
 def simultaneous_evidence(
@@ -354,7 +385,7 @@ def _show(result: SimultaneousResult, run: Path) -> Shown:
         "Do the heads say when to wait for more of the source?",
         said,
         *uncertainty(evidence, main, curve, examples),
-        [*result.cautions, *leakage_caution(details.leakage)],
+        result.cautions,
         [
             *model_facts(result.model_name, len(details.heads)),
             ("words read at a time", str(details.step)),
@@ -419,14 +450,13 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     if given.get("out") is not None:
         raise InputError("--stream writes to stdout and makes no run; leave --out out")
     config: UseSimultaneous = build(UseSimultaneous, given)
-    removal = config.removal
     if isinstance(sys.stdin, io.TextIOWrapper):  # where the locale would read bytes otherwise
         # A byte that is none of UTF-8 stands where it is, so that what is before it is written.
         sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
-    pairs = read_direction(config.pairs, config.model.model, removal.seed)
+    pairs = read_direction(config.pairs, config.model.model, config.seed)
     lm = config.model.load()
     heads = head_sets(config.heads, config.k, lm, config.rank)[-1]
-    if uses_chat(lm, removal.chat, removal.template.text):
+    if uses_chat(lm, config.chat, config.template.text):
         template_inputs(lm)  # warns of a template that contradicts itself
     told: dict[str, Any] = {"model": lm.name, "heads": list(map(str, heads))}
     words, made = 0, list[str]()
@@ -452,7 +482,7 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     def pieces() -> Iterator[str]:
         began, (frontier, *_) = time.process_time(), config.frontier
         translated = interpret(
-            lm, pairs, heads, characters(), frontier, config.step, **_options(removal)
+            lm, pairs, heads, characters(), frontier, config.step, **_options(config)
         )
         with suppress(KeyboardInterrupt):  # how a source without an end (`tail -f`) is ended
             for piece in translated:
@@ -467,6 +497,21 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     return told, pieces()
 
 
-command = Study(
-    UseSimultaneous, use_simultaneous, result=SimultaneousResult, show=_show, instead=_streamed
+comparison = Comparison(
+    command="use simultaneous",
+    settings=UseSimultaneous,
+    result=SimultaneousResult,
+    details=SimultaneousDetails,
+    read=_read,
+    ready=_ready,
+    heads=_heads,
+    plan=plan,
+    works=lambda bench: check_translations(
+        bench.lm, bench.parts, bench.config, bench.run, bench.config.baseline, bench.progress, False
+    ),
+    measure=_measure,
+    answer=lambda found, details: verdict(found, at_latency("chrf"), found.curve),
+    show=_show,
+    examples="sentences",
 )
+command = replace(comparison.study, instead=_streamed)
