@@ -34,7 +34,7 @@ from headscope.studies.bars import progress
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.first_order import FindFirstOrder, find_first_order
 from headscope.studies.find.lahis import FindLahis, find_lahis
-from headscope.studies.find.soft_gate import FindSoftGate, default_heads, find_soft_gate
+from headscope.studies.find.soft_gate import FindSoftGate, comparison, default_heads
 from headscope.studies.find.translation import FindTranslation, find_translation
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.questions import QuestionsChoice, read_sides
@@ -65,14 +65,14 @@ def main() -> None:
         chosen = choice(sources, given.kind, template, update)
         best = max(chosen, key=lambda name: chosen[name]["loss_lowered"])
         config = FindSoftGate(
-            str(sources[best]),
+            heads=str(sources[best]),
             # Scores of a bare folder say of no run how many heads to take.
             k="10%",
             questions=QuestionsChoice(kind=given.kind, test=given.test),
             template=template,
             seeds=given.seeds,
         )
-        result = find_soft_gate(config, given.runs / f"{given.kind}-{given.prompt}", update)
+        result = comparison.run(config, given.runs / f"{given.kind}-{given.prompt}", update)
     told = {
         "command": "bench/soft_gate.py",
         "machine": before,

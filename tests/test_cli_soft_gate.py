@@ -16,7 +16,7 @@ import process_helpers
 from headscope.evidence.rows import Condition
 from headscope.find.trained_gates import SoftGate
 from headscope.heads import Gate, HeadScores, HeadSet
-from headscope.studies.find.soft_gate import FindSoftGate, effects, find_soft_gate
+from headscope.studies.find.soft_gate import FindSoftGate, effects
 from headscope.studies.models import ModelChoice
 from headscope.studies.questions import QuestionsChoice
 from headscope.studies.report import write_report
@@ -47,7 +47,7 @@ def asked(model: Path, data: Path, out: Path) -> tuple[object, ...]:
 def settings(model: Path, data: Path) -> FindSoftGate:
     """Two seeds, looks at every second step, two new tokens."""
     return FindSoftGate(
-        "1.2,0.1",
+        heads="1.2,0.1",
         model=ModelChoice(str(model)),
         questions=QuestionsChoice(str(data), train=6, stop=3, test=6),
         training=SoftGate(learning_rate=0.1, check_every=2, max_new_tokens=2, patience=9),
@@ -127,7 +127,7 @@ def test_trained_heads_are_compared_with_trained_ones_and_removed_with_removed()
 def test_a_killed_run_ends_with_the_same_numbers(model: Path, data: Path, tmp_path: Path) -> None:
     # In the second of the first seed's three trainings.
     _, kept = process_helpers.resumed(
-        find_soft_gate, settings(model, data), tmp_path, 9, titles=("",), states=True
+        "find soft-gate", settings(model, data), tmp_path, 9, titles=("",), states=True
     )
     assert any(name.endswith(".safetensors") for name in kept)
 

@@ -92,10 +92,10 @@ def test_bad_templates(text: str, said: str) -> None:
         TranslationScore,
         Removal,
         Patching,
-        partial(VerifyOffTarget, "0.0"),
+        partial(VerifyOffTarget, heads="0.0"),
         partial(OneByOne, "0.0"),
-        partial(VerifySummaries, "0.0"),
-        partial(FindSoftGate, "0.0"),
+        partial(VerifySummaries, heads="0.0"),
+        partial(FindSoftGate, heads="0.0"),
     ],
 )
 def test_settings_take_the_text_of_a_template(settings: Callable[..., Any]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headscope.results.common import ComparedResult, Leakage, Ranking
+from headscope.results.common import ComparedDetails, ComparedResult
 from headscope.results.head_scores import HeadsResult
 from headscope.runs import Record
 
@@ -67,7 +67,7 @@ class PairCounts(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SoftGateDetails(Ranking):
+class SoftGateDetails(ComparedDetails):
     """What was trained, and on what.
 
     `by_seed`: by statistic the mean over questions with the selected heads of every seed.
@@ -79,7 +79,6 @@ class SoftGateDetails(Ranking):
     gate_seed: int = 0
     pairs: PairCounts = PairCounts()
     template: str | None = None
-    leakage: Leakage | None = None
 
     @property
     def gates(self) -> dict[str, tuple[float, ...]]:

@@ -33,7 +33,7 @@ from headscope.studies.compare.overlap import CompareImportance, compare_importa
 from headscope.studies.costs.estimate import Work
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
-from headscope.studies.find.soft_gate import FindSoftGate, find_soft_gate
+from headscope.studies.find.soft_gate import FindSoftGate
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.questions import QuestionsChoice
 from headscope.studies.use.steering import Steer, astray_files, steer
@@ -317,7 +317,7 @@ def train_gates(code: str, setting: Setting) -> FindSoftGate:
         test=counts.questions,
     )
     return FindSoftGate(
-        str(own if code and own.is_dir() else ranked),
+        heads=str(own if code and own.is_dir() else ranked),
         k=None,
         model=setting.model,
         questions=questions,
@@ -350,7 +350,7 @@ def gates(setting: Setting) -> tuple[Step, ...]:
     def step(code: str) -> Step:
         settings, name = partial(train_gates, code), step_of("soft-gate", code)
         own = f"{title} in {code}" if code else title
-        return _step(setting, find_soft_gate, settings, name, own, work)
+        return _step(setting, "find soft-gate", settings, name, own, work)
 
     return tuple(map(step, parts(setting, setting.data.questions)))
 

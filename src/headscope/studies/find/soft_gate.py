@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
@@ -20,13 +19,12 @@ from headscope.estimates import Floats
 from headscope.evidence.blocks import (
     FEW,
     draws_words,
-    few_sets,
     forest,
     moved,
     tables,
     verdict,
 )
-from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
+from headscope.evidence.controls import SelectedHeads, drawn
 from headscope.evidence.rows import SELECTED, SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.trained_gates import (
@@ -46,13 +44,11 @@ from headscope.heads import (
     Head,
     HeadScores,
     HeadSet,
-    about_rank,
     resolve_heads,
     save_scores,
 )
 from headscope.heads.store import Origin
 from headscope.pocket.facts import TEMPLATE
-from headscope.progress import Progress
 from headscope.results.common import ScoredHead
 from headscope.results.soft_gate import (
     GatedHead,
@@ -63,7 +59,7 @@ from headscope.results.soft_gate import (
     SoftGateResult,
     Training,
 )
-from headscope.runs import Run, configuration, encode
+from headscope.runs import Run, configuration
 from headscope.settings import UNSIGNED, Option
 from headscope.shown.blocks import (
     Bars,
@@ -77,18 +73,26 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import count, fixed, sentence_of
+from headscope.studies.comparison import (
+    ALL_PARTS,
+    Bench,
+    Chosen,
+    Comparison,
+    Examples,
+    Measured,
+    Multiplying,
+    Selecting,
+)
 from headscope.studies.leakage import FOUND_ON, count_leakage
-from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model, steps_of
-from headscope.studies.questions import QuestionsChoice, read_sides
-from headscope.studies.shows import leakage_caution, model_facts, named_places
-from headscope.studies.study import Study
+from headscope.studies.models import POCKET, steps_of
+from headscope.studies.questions import QuestionsChoice, QuestionSides, read_sides
+from headscope.studies.shows import model_facts, named_places
 from headscope.studies.survey_plans import SurveyPlan
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
-COMMAND = "find soft-gate"
-OUTPUTS = "outputs"
+PART, OUTPUTS = "questions", "outputs"
 #: What is measured on every question: answered, answered as SQuAD compares, loss of the answer.
 MEASURES = {
     "accuracy": Statistic("the share of questions answered", unit=SHARE, digits=1),
@@ -101,8 +105,8 @@ Values = Mapping[Condition, Mapping[str, Floats]]
 STATISTICS = "statistics.safetensors"
 
 
-@dataclass(frozen=True)
-class FindSoftGate(Controlled):
+@dataclass(frozen=True, kw_only=True)
+class FindSoftGate(Multiplying, Selecting):
     """Train the gates of a few heads on questions and answers, compared with random heads.
 
     Reports the share of held-out questions that are answered (within 10 new tokens by default) by
@@ -120,7 +124,6 @@ class FindSoftGate(Controlled):
             typed=str,
         ),
     ] = field(default=None, metadata=UNSIGNED)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     questions: QuestionsChoice = field(default_factory=QuestionsChoice)
     template: Annotated[
         TemplateField[QuestionTemplate],
@@ -133,10 +136,14 @@ class FindSoftGate(Controlled):
     training: SoftGate = field(default_factory=SoftGate)
     # Trainings with the seeds `seed`, `seed` + 1, …, which decide random heads, pairs and order.
     seeds: Annotated[int, Option("How often to train, each time with another seed.", min=1)] = 5
-    seed: options.Seed = 0
-    controls: options.Controls = DEFAULT
-    allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
-    rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
+    # A training with random heads is one draw.
+    draws: int = field(init=False)
+    # Those of `training` count.
+    batch_tokens: int = field(default=8192, init=False, metadata=UNSIGNED)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "draws", self.seeds)
+        super().__post_init__()
 
 
 def default_heads(geometry: Geometry) -> Amount:
@@ -144,11 +151,7 @@ def default_heads(geometry: Geometry) -> Amount:
     return "2%" if geometry.total >= 256 else "10%"
 
 
-def find_soft_gate(
-    config: FindSoftGate, out: Path | None = None, progress: Progress | None = None
-) -> SoftGateResult:
-    """Train, answer, write the run and return the command's result; what is done is kept."""
-    began = time.monotonic()
+def _read(config: FindSoftGate) -> Examples[QuestionSides]:
     sides = read_sides(config.questions, config.model.model, config.seed)
     leakage = count_leakage(
         config.heads,
@@ -159,137 +162,149 @@ def find_soft_gate(
         config.allow_overlap,
         "test questions are on a context that these heads were found on",
     )
-    lm = config.model.load_for()
+    return Examples({PART: sides}, {}, sides.digests, leakage)
+
+
+def _ready(
+    lm: LanguageModel, config: FindSoftGate, examples: Examples[QuestionSides]
+) -> tuple[FindSoftGate, Examples[QuestionSides]]:
+    if config.model.model == POCKET:  # as it was trained, where nothing is given
+        template = config.template if config.template.text else QuestionTemplate(TEMPLATE)
+        # Its prompts are complete as they are.
+        training = replace(config.training, chat=config.training.chat or False)
+        config = replace(config, template=template, training=training)
+    sides = examples.parts[PART]
+    tested = _asked(lm, config, sides.test, sides.test_path)
+    return config, replace(examples, texts={PART: [question.prompt for question in tested]})
+
+
+def _asked(
+    lm: LanguageModel, config: FindSoftGate, questions: Sequence[Question], path: str
+) -> list[AskedQuestion]:
+    training = config.training
+    return ask(lm, questions, config.template, path, training.max_new_tokens, training.chat)
+
+
+def _heads(lm: LanguageModel, config: FindSoftGate, examples: Examples[QuestionSides]) -> Chosen:
     usual = default_heads(lm.geometry)
     heads = resolve_heads(config.heads, config.k, lm.geometry, default=usual, by=config.rank)
-    template, training = _of_model(config)
-    selected = Condition(SELECTED, k=len(heads), gate=None, heads=tuple(map(str, heads)))
-    seeds = range(config.seed, config.seed + config.seeds)
-
-    def asked(questions: Sequence[Question], path: str) -> list[AskedQuestion]:
-        return ask(lm, questions, template, path, training.max_new_tokens, training.chat)
-
-    tested = asked(sides.test, sides.test_path)
-    basis = Basis.on(lm, [[question.prompt for question in tested]])
-    sets = _sets(selected, heads, config, basis)
-    settings = {
-        "settings": config,
-        "chosen": [str(head) for head in heads],
-        "rank": about_rank(heads)["rank"],
-        "leakage": encode(leakage),
-    }
-
-    def compute(run: Run) -> SoftGateResult:
-        pairs = [
-            [asked(part, sides.path) for part in sides.draw(config.questions, seed)]
-            for seed in seeds
-        ]
-        made: dict[Condition, TrainedGates] = {}
-        for number, (seed, parts) in enumerate(zip(seeds, pairs, strict=True)):
-            learned, stopped = ([pair.sample for pair in part] for part in parts)
-            for condition in sets:
-                if condition.draw == number:
-                    made[condition] = train_soft_gate(
-                        lm,
-                        condition.in_model(lm.geometry),
-                        learned,
-                        stopped,
-                        training,
-                        seed,
-                        run,
-                        _name(condition),
-                        steps_of(progress, f"{condition.kind}, seed {seed}"),
-                    )
-        removed = [selected, *(each for each in sets if each.kind == "random")]
-        gates = {Condition(): Gate.identity(lm.geometry)}
-        gates |= {each: trained.gate for each, trained in made.items()}
-        gates |= {replace(each, gate=0.0): each.in_model(lm.geometry).removed() for each in removed}
-        answers = _answers(lm, run, gates, tested, training, progress)
-        values = _values(answers)
-        table = effects(values, [question.question.group for question in tested], config.seed)
-        own = [each for each in made if each.kind == SELECTED]
-        gate_seed, scores = _write_gates(run, heads, [made[each] for each in own], seeds, training)
-        _write_answers(run, answers, values, tested)
-        contexts = {pair.question.context for parts in pairs for part in parts for pair in part}
-        digests = sorted(sentence_digest(context) for context in contexts if context)
-        run.write_json(FOUND_ON, {"questions": digests})
-        taught = {id(pair.question): pair for parts in pairs for pair in parts[0]}
-        digest = sides.digests["questions"]
-        test_digest = sides.digests.get("test questions", digest)
-        details = SoftGateDetails(
-            **about_rank(heads),
-            seeds=tuple(
-                Seed(
-                    seed=seed,
-                    trained=_training(made[own[number]], own[number]),
-                    controls={
-                        each.kind: _training(trained, each)
-                        for each, trained in made.items()
-                        if each.draw == number and each.kind != SELECTED
-                    },
-                )
-                for number, seed in enumerate(seeds)
-            ),
-            by_seed={
-                name: tuple(float(values[each][name].mean()) for each in own) for name in MEASURES
-            },
-            gate_seed=gate_seed,
-            pairs=PairCounts(
-                len(pairs[0][0]),
-                len(pairs[0][1]),
-                len(tested),
-                sides.unanswerable,
-                sides.shared,
-                sum(pair.cut for pair in (*taught.values(), *tested)),
-            ),
-            template=template.text,
-            leakage=leakage,
-        )
-        return SoftGateResult(
-            heads=ScoredHead.all_of(scores),
-            verdict=verdict(table, "accuracy", option="--seeds"),
-            cautions=tuple(few_sets(table, config.seeds)),
-            evidence=table,
-            details=details,
-            examples=len(taught),
-            tokens=sum(len(pair.sample.ids) - pair.sample.start for pair in taught.values()),
-            data={
-                "questions": {"path": sides.path, "digest": digest},
-                "test questions": {"path": sides.test_path, "digest": test_digest},
-            },
-        )
-
-    data, seed = sides.digests, config.seed
-    return run_with_model(
-        lm, COMMAND, out, settings, data, compute, began, kind=SoftGateResult, seed=seed
-    )
+    # Conditions with gates of their own do not tell of which heads they are.
+    signed = {"chosen": list(map(str, heads))}
+    return Chosen({ALL_PARTS: [SelectedHeads(heads)]}, signed=signed)
 
 
-def _of_model(config: FindSoftGate) -> tuple[QuestionTemplate, SoftGate]:
-    """The template and settings, for pocket those it was trained with where none are given."""
-    if config.model.model != POCKET:
-        return config.template, config.training
-    template = config.template if config.template.text else QuestionTemplate(TEMPLATE)
-    # Its prompts are complete as they are.
-    return template, replace(config.training, chat=config.training.chat or False)
-
-
-def _sets(
-    selected: Condition, heads: HeadSet, config: FindSoftGate, basis: Basis
-) -> list[Condition]:
-    """The heads that are trained: the selected ones with every seed, and as many random sets.
+def _plan(sets: Sequence[SelectedHeads], config: FindSoftGate, basis: Basis) -> list[Condition]:
+    """The model as it is; the heads that are trained, the selected ones with every seed and as many
+    random sets; and those that are removed.
 
     Where fewer random sets exist than seeds, they are trained again under the other seeds.
     """
-    n = config.seeds
-    sets = {SELECTED: [selected]}
-    for condition in drawn(selected, heads, Draws(n, config.controls, config.seed), basis):
-        sets.setdefault(condition.kind, []).append(condition)
-    return [
+    (chosen,) = sets
+    named = tuple(map(str, chosen.heads))
+    selected = Condition(SELECTED, k=len(named), gate=None, heads=named)
+    by_kind = {SELECTED: [selected]}
+    for condition in drawn(selected, chosen.heads, config, basis):
+        by_kind.setdefault(condition.kind, []).append(condition)
+    trained = [
         replace(condition, draw=number)
-        for own in sets.values()
-        for number, condition in enumerate(islice(cycle(own), n))
+        for different in by_kind.values()
+        for number, condition in enumerate(islice(cycle(different), config.seeds))
     ]
+    removed = [selected, *(heads for heads in trained if heads.kind == "random")]
+    return [Condition(), *trained, *(replace(heads, gate=0.0) for heads in removed)]
+
+
+def _measure(bench: Bench[FindSoftGate, QuestionSides]) -> Measured:
+    lm, config, run, sides = bench.lm, bench.config, bench.run, bench.parts[PART]
+    (heads,) = bench.chosen.every()
+    tested = _asked(lm, config, sides.test, sides.test_path)
+    pairs = {
+        seed: [_asked(lm, config, part, sides.path) for part in sides.draw(config.questions, seed)]
+        for seed in range(config.seed, config.seed + config.seeds)
+    }
+    made = _trained(bench, pairs)
+    gates = {
+        condition: made[condition].gate
+        if condition in made
+        else condition.in_model(lm.geometry).removed()
+        for condition in bench.of(PART)
+    }
+    answers = _answers(bench, gates, tested)
+    values = _values(answers)
+    table = effects(values, [question.question.group for question in tested], config.seed)
+    selected = {each: trained for each, trained in made.items() if each.kind == SELECTED}
+    by_seed = dict(zip(pairs, selected.values(), strict=True))
+    gate_seed, scores = _write_gates(run, heads, by_seed, config.training)
+    _write_answers(run, answers, values, tested)
+    contexts = {
+        pair.question.context for parts in pairs.values() for part in parts for pair in part
+    }
+    digests = sorted(sentence_digest(context) for context in contexts if context)
+    run.write_json(FOUND_ON, {"questions": digests})
+    taught = {id(pair.question): pair for learned, _ in pairs.values() for pair in learned}
+    digest = sides.digests["questions"]
+    test_digest = sides.digests.get("test questions", digest)
+    about = {
+        "seeds": tuple(
+            Seed(
+                seed=seed,
+                trained=_training(trained, condition),
+                controls={
+                    drawn.kind: _training(other, drawn)
+                    for drawn, other in made.items()
+                    if drawn.draw == condition.draw and drawn.kind != SELECTED
+                },
+            )
+            for seed, (condition, trained) in zip(pairs, selected.items(), strict=True)
+        ),
+        "by_seed": {
+            name: tuple(float(values[each][name].mean()) for each in selected) for name in MEASURES
+        },
+        "gate_seed": gate_seed,
+        "pairs": PairCounts(
+            len(pairs[config.seed][0]),
+            len(pairs[config.seed][1]),
+            len(tested),
+            sides.unanswerable,
+            sides.shared,
+            sum(pair.cut for pair in (*taught.values(), *tested)),
+        ),
+        "template": config.template.text,
+    }
+    beside = {
+        "heads": ScoredHead.all_of(scores),
+        "examples": len(taught),
+        "tokens": sum(len(pair.sample.ids) - pair.sample.start for pair in taught.values()),
+        "data": {
+            "questions": {"path": sides.path, "digest": digest},
+            "test questions": {"path": sides.test_path, "digest": test_digest},
+        },
+    }
+    return Measured(table, about, beside)
+
+
+def _trained(
+    bench: Bench[FindSoftGate, QuestionSides],
+    pairs: Mapping[int, Sequence[Sequence[AskedQuestion]]],
+) -> dict[Condition, TrainedGates]:
+    """The gates of the heads, seed by seed, learned from its pairs and stopped on its others."""
+    made: dict[Condition, TrainedGates] = {}
+    for number, (seed, parts) in enumerate(pairs.items()):
+        learned, stopped = ([pair.sample for pair in part] for part in parts)
+        for condition in bench.of(PART):
+            if condition.gate is None and condition.draw == number:
+                made[condition] = train_soft_gate(
+                    bench.lm,
+                    condition.in_model(bench.lm.geometry),
+                    learned,
+                    stopped,
+                    bench.config.training,
+                    seed,
+                    bench.run,
+                    _name(condition),
+                    steps_of(bench.progress, f"{condition.kind}, seed {seed}"),
+                )
+    return made
 
 
 def _name(condition: Condition, number: bool = True) -> str:
@@ -300,15 +315,12 @@ def _name(condition: Condition, number: bool = True) -> str:
 
 
 def _answers(
-    lm: LanguageModel,
-    run: Run,
+    bench: Bench[FindSoftGate, QuestionSides],
     gates: Mapping[Condition, Gate],
     tested: Sequence[AskedQuestion],
-    training: SoftGate,
-    progress: Progress | None,
 ) -> dict[Condition, Answers]:
     """The answers under every gate; a condition that was answered before is read again."""
-    kept = run.read_part(OUTPUTS)
+    kept, progress = bench.run.read_part(OUTPUTS), bench.progress
     made: dict[Condition, Answers] = {}
     for done, (condition, gate) in enumerate(gates.items()):
         if progress:
@@ -318,20 +330,16 @@ def _answers(
             losses = np.array(kept[name]["losses"], dtype=np.float64)
             made[condition] = scored(kept[name]["texts"], losses, tested)
         else:
-            made[condition] = answer(lm, tested, gate, training)
+            made[condition] = answer(bench.lm, tested, gate, bench.config.training)
             record = {"texts": made[condition].texts, "losses": made[condition].losses}
-            run.append_part(OUTPUTS, name, record)
+            bench.run.append_part(OUTPUTS, name, record)
     if progress:
         progress("answers", len(gates), len(gates))
     return made
 
 
 def _write_gates(
-    run: Run,
-    heads: HeadSet,
-    made: Sequence[TrainedGates],
-    seeds: Sequence[int],
-    training: SoftGate,
+    run: Run, heads: HeadSet, trained: Mapping[int, TrainedGates], training: SoftGate
 ) -> tuple[int, HeadScores]:
     """Write scores, heads and gates into the run; the seed whose gate is `gate/`, and the scores.
 
@@ -341,9 +349,8 @@ def _write_gates(
     """
     settings = {name: getattr(training, name) for name in ("learning_rate", "epochs")}
     origin = Origin("soft-gate", run.signature, configuration(settings), run.provenance)
-    trained = dict(zip(seeds, made, strict=True))
     best = max(trained, key=lambda seed: (_gain(trained[seed]), -seed))
-    places = {seed: run.path / "seeds" / str(seed) / "gate" for seed in seeds}
+    places = {seed: run.path / "seeds" / str(seed) / "gate" for seed in trained}
     for seed, place in ((best, run.path / "gate"), *places.items()):
         Gate(heads.geometry, trained[seed].gate.values, origin).save_pretrained(place)
     HeadSet(heads.geometry, heads.heads, origin).save_pretrained(run.path / "heads")
@@ -419,7 +426,7 @@ def effects(values: Values, groups: Sequence[str], seed: int = 0) -> Evidence:
     }
     counts = {name: [group_sums(own[name], groups) for own in rows.values()] for name in MEASURES}
     return evidence(
-        list(rows), {"questions": counts}, MEASURES, seed, helps=lambda each: each.gate is None
+        list(rows), {PART: counts}, MEASURES, seed, helps=lambda each: each.gate is None
     )
 
 
@@ -477,7 +484,7 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
         [sentence_of(result.verdict), *moves],
         f"Intervals are over {count(pairs.test, 'question')}; {draws_words(draws)}.",
         f"--seeds {FEW}" if draws < FEW else "",
-        [*leakage_caution(details.leakage, "questions"), *result.cautions],
+        result.cautions,
         [
             *model_facts(result.model_name, len(result.heads)),
             ("pairs learned from", str(pairs.train)),
@@ -579,9 +586,27 @@ def _survey(plan: SurveyPlan) -> FindSoftGate | str:
         return "it needs heads that another method found, those of translation-score"
     questions = QuestionsChoice(data=plan.data.questions)
     config = FindSoftGate(
-        str(heads), model=plan.model, questions=questions, seed=plan.data.seed, rank=plan.data.rank
+        heads=str(heads),
+        model=plan.model,
+        questions=questions,
+        seed=plan.data.seed,
+        rank=plan.data.rank,
     )
     return plan.missing(plan.data.questions, "--questions FILE") or config
 
 
-command = Study(FindSoftGate, find_soft_gate, result=SoftGateResult, show=_show, survey=_survey)
+comparison = Comparison(
+    command="find soft-gate",
+    settings=FindSoftGate,
+    result=SoftGateResult,
+    details=SoftGateDetails,
+    read=_read,
+    ready=_ready,
+    heads=_heads,
+    plan=_plan,
+    measure=_measure,
+    answer=lambda found, details: verdict(found, "accuracy", option="--seeds"),
+    show=_show,
+    examples="questions",
+)
+command = replace(comparison.study, survey=_survey)
