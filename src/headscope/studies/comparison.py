@@ -89,6 +89,7 @@ class Examples(Generic[Part]):
         signed: what else counts in the run's signature.
         provenance: what else is told of where the result comes from.
         cautions: what seems wrong with the data, in sentences.
+        chat: whether texts are of the chat template though no setting says so.
     """
 
     parts: Mapping[str, Part]
@@ -99,6 +100,7 @@ class Examples(Generic[Part]):
     signed: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     cautions: tuple[str, ...] = ()
+    chat: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ class Chosen:
         note: why that is not known, a clause.
         signed: what else counts in the run's signature.
         known: what else the command has found out about them, for its details.
+        gone: heads that another gate has removed already, which no control may draw.
     """
 
     sets: Mapping[str, Sequence[SelectedHeads]]
@@ -118,6 +121,7 @@ class Chosen:
     note: str | None = None
     signed: Mapping[str, Any] = field(default_factory=dict)
     known: Any = None
+    gone: HeadSet | None = None
 
     def every(self) -> Iterable[HeadSet]:
         """All sets of heads."""
@@ -228,7 +232,7 @@ class Comparison(Generic[Config, Part]):
         config, examples = self.ready(lm, config, examples)
         reference = examples.reference(lm, config)
         chosen = self.heads(lm, config, examples)
-        basis = Basis.on(lm, examples.texts.values(), avoid=chosen.avoid)
+        basis = Basis.on(lm, examples.texts.values(), avoid=chosen.avoid, gone=chosen.gone)
         conditions = {
             part: tuple(self.plan(sets, config, basis)) for part, sets in chosen.sets.items()
         }
@@ -286,6 +290,7 @@ class Comparison(Generic[Config, Part]):
             began,
             kind=self.result,
             config=divided,
+            chat=examples.chat,
             cautions=examples.cautions,
             seed=config.seed,
             **examples.provenance,
