@@ -25,7 +25,7 @@ from headscope.studies.bars import progress
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.use.gates import GateChoice
-from headscope.studies.use.steering import FACTORS, Steer, steer, write_astray
+from headscope.studies.use.steering import FACTORS, Steer, comparison, write_astray
 
 SOURCE, TARGETS = "en", ("de", "es", "ru", "tr")
 SETTINGS = {"documents-1": 1, "mask": 0, "documents-2": 2}
@@ -57,8 +57,8 @@ def main() -> None:
             if SETTINGS[name] == 0 and given.gate is None:
                 continue
             config = Steer(
-                tuple(given.languages),
-                str(heads),
+                languages=tuple(given.languages),
+                heads=str(heads),
                 k=given.k,
                 ranking=given.ranking,
                 factors=tuple(given.factors),
@@ -75,7 +75,7 @@ def main() -> None:
             )
             parts = (given.ranking, given.k, *given.languages, given.prompts, given.draws)
             size = "-".join(map(str, (*parts, given.seed)))
-            result = steer(config, given.runs / f"{name}-{size}", update)
+            result = comparison.run(config, given.runs / f"{name}-{size}", update)
             found[name] = brief(encode(result))
     tell(
         {

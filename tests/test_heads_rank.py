@@ -115,7 +115,7 @@ def test_scores_of_a_language_are_cut_by_the_rank(
     (own,) = language_heads(str(tmp_path), 1, ["de"], None, geometry, rank)
     assert own.full == HeadSet.parse(best, geometry) and not own.chosen
     HeadSet.parse("0.0", geometry).save_pretrained(tmp_path / "specific" / "de")
-    config = Steer(("de",), str(tmp_path), 1, "importance", rank=rank)
+    config = Steer(languages=("de",), heads=str(tmp_path), k=1, ranking="importance", rank=rank)
     assert steering_heads(config, pocket) == {"de": HeadSet.parse(best, geometry)}
 
 

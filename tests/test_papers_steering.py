@@ -53,9 +53,9 @@ def test_heads_that_align_tokens(tmp_path: Path) -> None:
     )
     assert (scores.pairs.limit, scores.pairs.shots) == (7, 2)
     assert (removal.k, removal.pairs.limit, removal.pairs.shots) == ((3,), 7, 2)
-    assert (removal.removal.measure, removal.removal.all_draws) == (("loss",), {"loss": 5})
-    assert removal.removal.chat is True
-    assert (found["overlap"].k, tasks.k, tasks.removal.draws, tasks.limit) == (3, (3,), 5, 7)
+    assert (removal.measure, removal.all_draws) == (("loss",), {"loss": 5})
+    assert removal.chat is True
+    assert (found["overlap"].k, tasks.k, tasks.draws, tasks.limit) == (3, (3,), 5, 7)
     assert {found[name].rank for name in ("scores", "overlap", "removal", "tasks")} == {
         "above-chance"
     }

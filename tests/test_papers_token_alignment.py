@@ -354,7 +354,7 @@ def test_key_words_are_asked_for_as_the_paper_prompts(large: Setting, chat: bool
     setting = replace(large, data=DATA, steering=Steering(chat=chat))
     found = asked(setting, steps_of(NAME, "figure-22", setting))
     looking = [one for name, one in found.items() if name.startswith("key-words-")]
-    assert looking and {one.measure.chat for one in looking} == {bool(chat)}  # else plainly
+    assert looking and {one.chat for one in looking} == {bool(chat)}  # else plainly
 
 
 def test_key_words_are_the_longest_in_the_order_of_the_text() -> None:

@@ -27,7 +27,7 @@ from headscope.studies.use.adapt import UseAdapt, use_adapt
 from headscope.studies.use.adapt import command as adapt_study
 from headscope.studies.use.gates import GateChoice
 from headscope.studies.use.prompts import PromptsChoice
-from headscope.studies.use.steering import FACTORS, Steer, steer, steering_heads
+from headscope.studies.use.steering import FACTORS, Steer, comparison, steering_heads
 from lm_helpers import saved
 from writing_helpers import language_run
 
@@ -267,9 +267,11 @@ def test_the_pocket_model_has_prompts_of_its_own(
     loaded: None, pocket: LanguageModel, tmp_path: Path
 ) -> None:
     found = language_run(tmp_path / "found", pocket.geometry, {"de": "1.5,1.8"})
-    config = Steer(("de",), str(found), k=1, factors=(2.0,), draws=1, max_new_tokens=4)
-    config = Steer(**{**vars(config), "prompts": type(config.prompts)(limit=4)})
-    told = steer(config, tmp_path / "run")
+    config = Steer(
+        languages=("de",), heads=str(found), k=1, factors=(2.0,), draws=1, max_new_tokens=4,
+        prompts=PromptsChoice(limit=4),
+    )  # fmt: skip
+    told = comparison.run(config, tmp_path / "run")
     level = told.evidence.level("off_target", None, "de")
     assert level is not None and level.examples == 4
     assert "to German" in rows_of(tmp_path / "run" / "prompts.jsonl")[0]["prompt"]
@@ -311,9 +313,9 @@ def test_bad_input_is_one_sentence(
 def test_languages_without_heads_and_mixed_prompts_are_refused(place: Path, tmp_path: Path) -> None:
     lm = load(str(place / "model"))
     with pytest.raises(InputError, match="holds heads of de, en"):
-        steering_heads(Steer(("tr",), str(place / "found")), lm)
+        steering_heads(Steer(languages=("tr",), heads=str(place / "found")), lm)
     with pytest.raises(InputError, match="no heads of Turkish"):
-        steering_heads(Steer(("de",), str(place / "found"), away="tr"), lm)
+        steering_heads(Steer(languages=("de",), heads=str(place / "found"), away="tr"), lm)
     language_run(tmp_path, lm.geometry, {"de": "", "en": "0.1"})
     with pytest.raises(InputError, match="no head is specific to German"):
-        steering_heads(Steer(("de",), str(tmp_path)), lm)
+        steering_heads(Steer(languages=("de",), heads=str(tmp_path)), lm)

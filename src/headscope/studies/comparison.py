@@ -87,6 +87,7 @@ class Examples(Generic[Part]):
         signed: what else counts in the run's signature.
         provenance: what else is told of where the result comes from.
         cautions: what seems wrong with the data, in sentences.
+        chat: whether texts are of the chat template though no setting says so.
     """
 
     parts: Mapping[str, Part]
@@ -97,6 +98,7 @@ class Examples(Generic[Part]):
     signed: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     cautions: tuple[str, ...] = ()
+    chat: bool = False
 
 
 class Selected(Protocol):
@@ -116,6 +118,7 @@ class Chosen:
         note: why that is not known, a clause.
         signed: what else counts in the run's signature.
         known: what else the command has found out about them, for its details.
+        gone: heads that another gate has removed already, which no control may draw.
     """
 
     sets: Mapping[str, Sequence[Selected]]
@@ -123,6 +126,7 @@ class Chosen:
     note: str | None = None
     signed: Mapping[str, Any] = field(default_factory=dict)
     known: Any = None
+    gone: HeadSet | None = None
 
     def every(self) -> Iterable[HeadSet]:
         """All sets of heads."""
@@ -241,7 +245,7 @@ class Comparison(Generic[Config, Part]):
         config, examples = self.ready(lm, config, examples)
         reference = examples.reference(lm, config)
         chosen = self.heads(lm, config, examples)
-        basis = Basis.on(lm, examples.texts.values(), avoid=chosen.avoid)
+        basis = Basis.on(lm, examples.texts.values(), avoid=chosen.avoid, gone=chosen.gone)
         plans = {part: self.plan(sets, config, basis) for part, sets in chosen.sets.items()}
         conditions = {part: tuple(of_part) for part, of_part in plans.items()}
         ranking = about_rank(*chosen.every())
@@ -295,6 +299,7 @@ class Comparison(Generic[Config, Part]):
             began,
             kind=self.result,
             config=divided,
+            chat=examples.chat,
             cautions=examples.cautions,
             seed=config.seed,
             **examples.provenance,

@@ -36,7 +36,7 @@ from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.soft_gate import FindSoftGate
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.questions import QuestionsChoice
-from headscope.studies.use.steering import Steer, astray_files, steer
+from headscope.studies.use.steering import Steer, astray_files
 from headscope.studies.verify.layers import VerifyLayers
 from headscope.studies.verify.off_target import Ask, VerifyOffTarget
 from headscope.studies.verify.perplexity import VerifyPerplexity
@@ -240,7 +240,7 @@ def lead_back(setting: Setting) -> Steer:
         if scored is not None and scored.languages[code].specific
     }
     return _changed(
-        partial(Steer, tuple(files)),
+        partial(Steer, languages=tuple(files)),
         setting,
         factors=(3.0,),
         away=source,
@@ -258,7 +258,7 @@ def mitigation(setting: Setting) -> Step:
     conditions = len(ways) * (1 + 2 * (1 + 2 * counts.steering_draws))
     work = _written(setting, conditions, counts.steered, passes=2)
     title = "answers led back to the language asked for"
-    return _step(setting, steer, lead_back, "mitigation", title, work)
+    return _step(setting, "use adapt", lead_back, "mitigation", title, work)
 
 
 def transfers(setting: Setting) -> tuple[Step, ...]:

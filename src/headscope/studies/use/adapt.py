@@ -9,26 +9,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.blocks import dose_lines, unmoved
 from headscope.heads import Gate, about_rank
 from headscope.heads.adaptation import Adaptation
 from headscope.measure.intervals import wilson_interval
 from headscope.progress import Progress
 from headscope.results.adapt import AdaptedModel, AdaptedOutput, AppliedGate
-from headscope.results.common import Ranking
+from headscope.results.common import ComparedResult, Ranking
 from headscope.results.writing import Steering
 from headscope.runs import decode, encode
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.settings import UNSIGNED, Nested, Option, Settings
 from headscope.shown.blocks import (
     Bars,
-    HeadSets,
     Section,
     Shown,
 )
 from headscope.shown.words import count
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
-from headscope.studies.shows import model_facts, named_places
+from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 from headscope.studies.use.gates import (
     GateChoice,
@@ -45,13 +43,13 @@ from headscope.studies.use.prompts import (
     rendered,
     written,
 )
-from headscope.studies.use.steering import COMMAND, Steer, steer
-from headscope.studies.verify.writing import shown_outputs, writing_shown
+from headscope.studies.use.steering import Steer, comparison, show_steered
+from headscope.studies.verify.writing import shown_outputs
 
 if TYPE_CHECKING:
     from headscope.runs import Run
 
-
+COMMAND = "use adapt"
 #: New tokens of an output where nobody says.
 NEW_TOKENS = 128
 #: Rows that the result itself holds, and those of a page; all are in `outputs.jsonl`.
@@ -308,9 +306,9 @@ def asked(
 
 def _carry_out(
     settings: UseAdapt | Steer, out: Path | None, progress: Progress | None
-) -> AdaptedModel | Steering:
+) -> AdaptedModel | ComparedResult:
     if isinstance(settings, Steer):
-        return steer(settings, out, progress)
+        return comparison.run(settings, out, progress)
     return use_adapt(settings, out, progress)
 
 
@@ -318,35 +316,6 @@ def _show(result: AdaptedModel | Steering, run: Path) -> Shown:
     if isinstance(result, Steering):
         return show_steered(result, run)
     return _show_adapted(result, run)
-
-
-def show_steered(result: Steering, run: Path) -> Shown:
-    """Answers in another language under every factor, with tests, charts, heads and answers."""
-    details, found = result.details, result.evidence
-    sets = {code: named_places(heads) for code, heads in details.heads.items()}
-    doses = [
-        lines for name in found.statistics if not unmoved(found, name)
-        for lines in dose_lines(found, name)
-    ]  # fmt: skip
-    return writing_shown(
-        result,
-        run,
-        "Steering the language of answers",
-        "Are fewer answers in another language than asked for if a language's heads are scaled?",
-        ["off_target", "chrf"],
-        ["empty"],
-        HeadSets("Heads of each language", sets),
-        "The heads of the language that is asked for are multiplied by a factor (1: the original "
-        "model), and as many random heads alike. The identifier of languages errs on short texts.",
-        [
-            *([Section("By factor", doses)] if doses else []),
-            *(factors_section(result.model, details.gate.applied) if details.gate else []),
-        ],
-        facts=[
-            ("identified by", details.identifier or ""),
-            *([("on the model throughout", details.gate.name)] if details.gate else []),
-        ],
-    )
 
 
 command = Study(asked, _carry_out, result=AdaptedModel | Steering, show=_show)

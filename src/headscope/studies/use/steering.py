@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -21,21 +21,31 @@ from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
-from headscope.evidence.blocks import few_sets
-from headscope.evidence.controls import DEFAULT, Controlled, SelectedHeads, planned
-from headscope.evidence.rows import Basis, Condition
-from headscope.evidence.table import evidence_of_parts, own_heads
+from headscope.evidence.blocks import dose_lines, unmoved
+from headscope.evidence.controls import SelectedHeads
+from headscope.evidence.rows import Evidence
+from headscope.evidence.table import own_heads
 from headscope.evidence.texts import TEXT_MEASURES, MeasuredTexts
-from headscope.heads import Amount, HeadSet, Rank, about_rank, read_scores
+from headscope.heads import Amount, HeadSet, Rank, read_scores
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
-from headscope.progress import Progress
 from headscope.results.writing import Steering, SteeringDetails
 from headscope.settings import UNSIGNED, Option
+from headscope.shown.blocks import HeadSets, Section, Shown
+from headscope.studies.comparison import (
+    Bench,
+    Chosen,
+    Comparing,
+    Comparison,
+    Examples,
+    Measured,
+)
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.models import POCKET, PROMPTED, ModelChoice, run_with_model
+from headscope.studies.models import POCKET
 from headscope.studies.pairs import PairsChoice, read_directions
-from headscope.studies.use.gates import GateChoice, about
+from headscope.studies.shows import named_places
+from headscope.studies.use.gates import GateChoice, factors_section
+from headscope.studies.use.gates import about as about_gate
 from headscope.studies.use.prompts import (
     GivenPrompt,
     OneLine,
@@ -46,9 +56,12 @@ from headscope.studies.use.prompts import (
 )
 from headscope.studies.verify.writing import (
     SHARE,
+    Asked,
     few_prompts,
+    groups_of,
     keep_numbers,
     writing_heads,
+    writing_shown,
     writing_verdict,
 )
 from headscope.verify.languages.conditions import NAMED
@@ -64,9 +77,7 @@ from headscope.verify.writing.texts import Group, Prompt, write
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.runs import Run
 
-COMMAND = "use adapt"
 FACTORS = (0.5, 1.5, 2.0, 3.0, 5.0)
 #: Prompts of each language where the pocket model's own are taken.
 PROMPTS = 60
@@ -83,8 +94,8 @@ ChosenBy = Literal["specific", "importance"]
 Texts = list[list[list[str]]]
 
 
-@dataclass(frozen=True)
-class Steer(Controlled):
+@dataclass(frozen=True, kw_only=True)
+class Steer(Comparing):
     """A whole run of the command with `--steer`.
 
     Attributes:
@@ -138,13 +149,9 @@ class Steer(Controlled):
             metavar="FILE",
         ),
     ] = field(default=(), metadata=UNSIGNED)
-    model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
     draws: options.Draws = 5
-    controls: options.Controls = DEFAULT
     max_new_tokens: options.MaxNewTokens = None
     one_line: OneLine = False
-    seed: options.Seed = 0
-    batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     rank: Rank = field(default="above-chance", metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
@@ -164,119 +171,124 @@ class Steer(Controlled):
         super().__post_init__()
 
 
-def steer(config: Steer, out: Path | None = None, progress: Progress | None = None) -> Steering:
-    """Ask in every language under every condition; a run that was stopped goes on where it was.
+@dataclass(frozen=True)
+class PromptsRead:
+    """The prompts of a language, and where they come from, in words."""
 
-    Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a language, condition
-    and prompt, with the identified language) and `statistics.safetensors`.
-    """
-    read = _asked_for(config)
-    prompts_of = {code: prompts for code, (_, prompts) in read.items()}
+    path: str
+    prompts: tuple[GivenPrompt, ...]
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the prompts."""
+        return prompts_digest(self.prompts)
+
+
+@dataclass(frozen=True)
+class AskedAnswers(Asked[PromptsRead]):
+    """The prompts of a language, also as the tokenizer gets them."""
+
+    rows: tuple[Rendered, ...] = ()
+
+
+def _read(config: Steer) -> Examples[AskedAnswers]:
+    files = _asked_for(config)
     if config.gate is not None:
         config.gate.check()
-    lm = config.model.load_for()
-    base = None if config.gate is None else config.gate.read(lm.geometry)
-    rows = {
-        code: rendered(lm, prompts, config.prompts.chat) for code, prompts in prompts_of.items()
-    }
-    kinds = {row.special for several in rows.values() for row in several}
+    parts = {code: AskedAnswers(file) for code, file in files.items()}
+    return Examples(parts, {}, {code: file.digest for code, file in files.items()})
+
+
+def _ready(
+    lm: LanguageModel, config: Steer, examples: Examples[AskedAnswers]
+) -> tuple[Steer, Examples[AskedAnswers]]:
+    limit = config.max_new_tokens or NEW_TOKENS
+    parts = {}
+    for code, asked in examples.parts.items():
+        rows = tuple(rendered(lm, asked.file.prompts, config.prompts.chat))
+        prompts = tuple(
+            Prompt(row.prompt.id, row.text, row.prompt.reference or "", limit) for row in rows
+        )
+        parts[code] = AskedAnswers(asked.file, prompts, rows)
+    kinds = {row.special for asked in parts.values() for row in asked.rows}
     if len(kinds) > 1:
         raise InputError(
             "some prompts are texts and others conversations; give them in runs of their own, or "
             "all through the chat template with --chat"
         )
-    limit = config.max_new_tokens or NEW_TOKENS
+    texts = {code: [row.text for row in asked.rows] for code, asked in parts.items()}
+    return config, replace(examples, parts=parts, texts=texts, chat=kinds == {False})
+
+
+@dataclass(frozen=True)
+class Steered:
+    """What is on the model throughout, and the heads of each language."""
+
+    base: Adaptation | None
+    heads: Mapping[str, HeadSet]
+
+
+def _heads(lm: LanguageModel, config: Steer, examples: Examples[AskedAnswers]) -> Chosen:
+    base = None if config.gate is None else config.gate.read(lm.geometry)
     heads = steering_heads(config, lm)
     # Of heads that are gone already nothing can be multiplied: they count on neither side.
     gone = None if base is None else base.gate.removed_heads()
-    basis = Basis.on(lm, ([row.text for row in several] for several in rows.values()), gone=gone)
-    conditions = {code: _conditions(config, code, heads, basis) for code in rows}
-    groups = [
-        Group(
-            code,
-            tuple(
-                Prompt(row.prompt.id, row.text, row.prompt.reference or "", limit)
-                for row in several
-            ),
-            conditions[code],
-        )
-        for code, several in rows.items()
-    ]
-    ranking = about_rank(*heads.values())
-    settings = {
-        "settings": config,
-        "steering": {
-            code: [f"{condition.id}: {condition.key}" for condition in own]
-            for code, own in conditions.items()
-        },
-        "applied": None if base is None else base.as_dict(),
-        "rank": ranking["rank"],
+    left = {
+        code: HeadSet(lm.geometry, (chosen - gone).heads, chosen.origin) if gone else chosen
+        for code, chosen in heads.items()
     }
-
-    data = {code: prompts_digest(prompts) for code, prompts in prompts_of.items()}
-
-    def make(run: Run) -> Steering:
-        texts = _written(lm, config, groups, rows, base, run, progress)
-        counts = _measured(groups, texts)
-        identifier, named = identified(texts)
-        run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
-        keep_numbers(run, counts.parts)
-        found = evidence_of_parts(
-            conditions,
-            counts.parts,
-            STATISTICS,
-            config.seed,
-            progress=progress,
-            helps=lambda condition: True,
-            harmed=("empty",),
-        )
-        details = SteeringDetails(
-            steer=config.languages,
-            away=config.away,
-            ranking=config.ranking,
-            **ranking,
-            factors=tuple(sorted(config.factors)),
-            draws=config.draws,
-            seed=config.seed,
-            gate=None if base is None else about(base),
-            data={
-                code: {
-                    "path": read[code][0],
-                    "digest": data[code],
-                    "prompts": len(prompts),
-                }
-                for code, prompts in prompts_of.items()
-            },
-            heads={code: tuple(map(str, chosen)) for code, chosen in heads.items()},
-            heads_of=own_heads(conditions, found),
-            identifier=identifier,
-            written=languages_of(groups, named),
-            not_measured=counts.missing,
-        )
-        cautions = [
-            "An empty answer in the right language is not a success: see chrF++ and empty "
-            "answers, too."
-        ]
-        if (several := len(found.selected)) > 1:
-            cautions.append(
-                f"The condition with the fewest such answers is one of {several} on these same "
-                "answers; p is not corrected for that."
+    sets = {}
+    for code in examples.parts:
+        if not len(left[code]):
+            raise InputError(
+                f"the gate that is on the model removes every head that {language_name(code)} was "
+                "to be steered with; take more of them with --k, or another gate"
             )
-        return Steering(
-            verdict=writing_verdict(found, "off_target"),
-            cautions=(
-                *cautions,
-                *few_prompts(found, details),
-                *few_sets(found, config.draws),
-            ),
-            evidence=found,
-            details=details,
-        )
+        factors = tuple(sorted(config.factors))
+        sets[code] = [SelectedHeads(left[code], OWN, len(heads[code]), factors)]
+        if config.away and config.away != code:
+            other = left[config.away]
+            sets[code].append(SelectedHeads(other, config.away, len(heads[config.away])))
+    signed = {"applied": None if base is None else base.as_dict()}
+    return Chosen(sets, signed=signed, known=Steered(base, heads), gone=gone)
 
-    seed, chat = config.seed, kinds == {False}
-    return run_with_model(
-        lm, COMMAND, out, settings, data, make, seed=seed, kind=Steering, chat=chat
+
+def _measure(bench: Bench[Steer, AskedAnswers]) -> Measured:
+    """Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a language, condition
+    and prompt, with the identified language) and `statistics.safetensors`."""
+    config, known, groups = bench.config, bench.chosen.known, groups_of(bench)
+    texts = _written(bench, groups)
+    counts = _measured(groups, texts)
+    identifier, named = identified(texts)
+    bench.run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
+    keep_numbers(bench.run, counts.parts)
+    found = bench.table(counts.parts, STATISTICS, helps=lambda condition: True, harmed=("empty",))
+    about = {
+        "steer": config.languages,
+        "away": config.away,
+        "ranking": config.ranking,
+        "factors": tuple(sorted(config.factors)),
+        "gate": None if known.base is None else about_gate(known.base),
+        "data": {code: asked.facts for code, asked in bench.parts.items()},
+        "heads": {code: tuple(map(str, chosen)) for code, chosen in known.heads.items()},
+        "heads_of": own_heads(bench.conditions, found),
+        "identifier": identifier,
+        "written": languages_of(groups, named),
+        "not_measured": counts.missing,
+    }
+    return Measured(found, about)
+
+
+def _cautions(found: Evidence, details: SteeringDetails) -> Iterator[str]:
+    yield (
+        "An empty answer in the right language is not a success: see chrF++ and empty answers, too."
     )
+    if (several := len(found.selected)) > 1:
+        yield (
+            f"The condition with the fewest such answers is one of {several} on these same "
+            "answers; p is not corrected for that."
+        )
+    yield from few_prompts(found, details)
 
 
 def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
@@ -314,53 +326,29 @@ def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
     return heads
 
 
-def _conditions(
-    config: Steer, code: str, heads: Mapping[str, HeadSet], basis: Basis
-) -> tuple[Condition, ...]:
-    own = heads[code]
-    gone = basis.gone or HeadSet(own.geometry, ())
-    k, own = len(own), own - gone
-    if not len(own):
-        raise InputError(
-            f"the gate that is on the model removes every head that {language_name(code)} was to "
-            "be steered with; take more of them with --k, or another gate"
-        )
-    sets = [SelectedHeads(own, OWN, k, tuple(sorted(config.factors)))]
-    if config.away and config.away != code:
-        other = heads[config.away]
-        sets.append(SelectedHeads(other - gone, config.away, len(other)))
-    return planned(sets, config, basis)
-
-
-def _written(
-    lm: LanguageModel,
-    config: Steer,
-    groups: Sequence[Group],
-    rows: Mapping[str, Sequence[Rendered]],
-    base: Adaptation | None,
-    run: Run,
-    progress: Progress | None,
-) -> Texts:
+def _written(bench: Bench[Steer, AskedAnswers], groups: Sequence[Group]) -> Texts:
     """The answers by language, condition and prompt."""
     from headscope.lm.generation import GenerateConfig
 
-    every = [row for several in rows.values() for row in several]
+    config, base = bench.config, bench.chosen.known.base
+    rows = {code: asked.rows for code, asked in bench.parts.items()}
+    special = all(row.special for several in rows.values() for row in several)
     limit = groups[0].prompts[0].limit
     newline = config.one_line or not (config.data or config.prompts.prompt)
     how = GenerateConfig(limit, config.batch_tokens, newline)
-    with contextlib.nullcontext() if base is None else lm.adapted(base):
-        texts = write(lm, groups, how, run, "writing", progress, special=every[0].special)
+    with contextlib.nullcontext() if base is None else bench.lm.adapted(base):
+        texts = write(bench.lm, groups, how, bench.run, "writing", bench.progress, special=special)
     given = [
         {"language": code, "id": row.prompt.id, "prompt": row.prompt.plain}
         for code, several in rows.items()
         for row in several
     ]
-    run.write_jsonl("prompts.jsonl", given)
+    bench.run.write_jsonl("prompts.jsonl", given)
     return texts
 
 
-def _asked_for(config: Steer) -> dict[str, tuple[str, list[GivenPrompt]]]:
-    """Of each language where its prompts come from, in words, and the prompts."""
+def _asked_for(config: Steer) -> dict[str, PromptsRead]:
+    """The prompts of each language."""
     codes, choice = config.languages, config.prompts
     if len(set(codes)) != len(codes):
         raise InputError("--steer names a language twice; name each once")
@@ -373,21 +361,26 @@ def _asked_for(config: Steer) -> dict[str, tuple[str, list[GivenPrompt]]]:
                 f"prompts are needed for {', '.join(codes)}, each in a file of its own; write "
                 + " ".join(f"--data {code}=FILE" for code in codes)
             )
-        return {code: (files[code], replace(choice, data=files[code]).read()) for code in codes}
+        return {
+            code: PromptsRead(files[code], tuple(replace(choice, data=files[code]).read()))
+            for code in codes
+        }
     if choice.prompt:
         if len(codes) > 1:
             raise InputError("--prompt is for one language; with several give --data LANG=FILE")
-        return {codes[0]: ("--prompt", choice.read())}
+        return {codes[0]: PromptsRead("--prompt", tuple(choice.read()))}
     if config.model.model != POCKET:
         raise InputError(
             f"no prompts are given; add --data FILE with prompts that ask for an answer in "
             f"{language_name(codes[0])}, or --prompt TEXT"
         )
     number = choice.limit or PROMPTS
-    return {code: ("pocket (test)", _of_pocket(code, number, config.seed)) for code in codes}
+    return {
+        code: PromptsRead("pocket (test)", _of_pocket(code, number, config.seed)) for code in codes
+    }
 
 
-def _of_pocket(code: str, number: int, seed: int) -> list[GivenPrompt]:
+def _of_pocket(code: str, number: int, seed: int) -> tuple[GivenPrompt, ...]:
     """Translation prompts into a language of the pocket model, from each of its others in turn."""
     from headscope.pocket.world.languages import CODES
 
@@ -400,7 +393,7 @@ def _of_pocket(code: str, number: int, seed: int) -> list[GivenPrompt]:
         for pair in file.pairs:
             text = DEFAULT_TEMPLATE.render(pair.source, *names).text
             prompts.append(GivenPrompt(f"{name} {pair.id}", text, f"{name} {pair.id}", pair.target))
-    return prompts
+    return tuple(prompts)
 
 
 def _measured(groups: Sequence[Group], texts: Texts) -> MeasuredTexts:
@@ -447,3 +440,48 @@ def astray_files(
         file.target_language: write_astray(folder / f"{file.target_language}.jsonl", file, before)
         for file in read_directions(pairs, model, "test", seed=seed).values()
     }
+
+
+def show_steered(result: Steering, run: Path) -> Shown:
+    """Answers in another language under every factor, with tests, charts, heads and answers."""
+    details, found = result.details, result.evidence
+    sets = {code: named_places(heads) for code, heads in details.heads.items()}
+    doses = [
+        lines for name in found.statistics if not unmoved(found, name)
+        for lines in dose_lines(found, name)
+    ]  # fmt: skip
+    return writing_shown(
+        result,
+        run,
+        "Steering the language of answers",
+        "Are fewer answers in another language than asked for if a language's heads are scaled?",
+        ["off_target", "chrf"],
+        ["empty"],
+        HeadSets("Heads of each language", sets),
+        "The heads of the language that is asked for are multiplied by a factor (1: the original "
+        "model), and as many random heads alike. The identifier of languages errs on short texts.",
+        [
+            *([Section("By factor", doses)] if doses else []),
+            *(factors_section(result.model, details.gate.applied) if details.gate else []),
+        ],
+        facts=[
+            ("identified by", details.identifier or ""),
+            *([("on the model throughout", details.gate.name)] if details.gate else []),
+        ],
+    )
+
+
+comparison = Comparison(
+    command="use adapt",
+    settings=Steer,
+    result=Steering,
+    details=SteeringDetails,
+    read=_read,
+    ready=_ready,
+    heads=_heads,
+    measure=_measure,
+    answer=lambda found, details: writing_verdict(found, "off_target"),
+    cautions=_cautions,
+    show=show_steered,
+    examples="prompts",
+)
