@@ -73,7 +73,7 @@ def test_the_papers_own_prompts_and_ranking(tmp_path: Path) -> None:
         assert getattr(found[name], own).chat is False and found[name].rank == "score"
         assert found[name].pairs.language_names == ("zh=Simplified Chinese",)
     # Enough for p over draws to be 0.05.
-    assert found["removal"].removal.all_draws == {"text": 39}
+    assert found["removal"].all_draws == {"text": 39}
 
 
 def test_masks(tmp_path: Path) -> None:
@@ -108,5 +108,5 @@ def test_heads_of_languages(tmp_path: Path) -> None:
     assert (one.found, one.tested, one.summaries) == (7, 7, 7)
     assert (one.draws, one.layer_draws, one.writing_draws) == (5, 5, 5)
     found = asked_by("lahis", given, "ppl", "general-head")
-    assert found["perplexity"].k == (3,) and found["perplexity"].removal.draws == 5
+    assert found["perplexity"].k == (3,) and found["perplexity"].draws == 5
     assert found["summaries"].k == 3 and found["summaries"].draws == 5
