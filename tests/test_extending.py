@@ -20,6 +20,7 @@ import headscope
 from conftest import Said
 from headscope.heads import Head, HeadSet
 from headscope.lm import LanguageModel, answers_at, replacement
+from headscope.lm.generation import GenerateConfig
 from headscope.runs import Run
 from headscope.studies.registry import COMMANDS
 
@@ -120,6 +121,42 @@ def block(holding: str, kind: str = "python") -> str:
     blocks = re.findall(rf"```{kind}\n(.*?)```", PAGE, re.DOTALL)
     (found,) = (block for block in blocks if holding in block)
     return str(found)
+
+
+def test_the_page_makes_a_command_that_compares(
+    command: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    section = PAGE.partition("## A command that compares")[2]
+    (source,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert source.count("\n") <= 120
+    (tmp_path / "repeats_of_the_page.py").write_text(source, "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(COMMANDS, "verify repeats", "repeats_of_the_page")
+    asked = ("verify", "repeats", "--heads", "5.1,4.3,5.3", "--language", "en", "--limit", 4,
+             "--draws", 2, "--out", tmp_path / "run")  # fmt: skip
+    made = command(*asked, "--json")
+    assert made.code == 0, made.err
+    result = json.loads(made.out)
+    assert command(*asked, "--json").out == made.out
+    assert result["verdict"] and "not recorded which texts" in result["cautions"][0]
+    assert {test["control"] for test in result["tests"]} == {"random", "same layers"}
+
+    lm = headscope.load("pocket")
+    rows = (tmp_path / "run" / "prompts.jsonl").read_text("utf-8").splitlines()
+    prompts = [json.loads(row)["prompt"] for row in rows]
+    how = GenerateConfig(24, stop_at_newline=False)
+    by_id = {row["id"]: row["heads"] for row in result["conditions"]}
+    for level in result["levels"]:
+        heads = tuple(map(Head.parse, by_id[level["condition"]]))
+        removed = HeadSet(lm.geometry, heads)
+        with lm.gated(removed.removed()):
+            texts = [lm.generate([prompt], how)[0].text for prompt in prompts]
+        shares = [1 - len(set(own)) / len(own) for text in texts if (own := text.split())]
+        assert level["value"] == pytest.approx(sum(shares) / 4)
+    assert command("report", tmp_path / "run").code == 0
+    page = (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "Does the model repeat itself more without these heads?" in page
+    sys.modules.pop("repeats_of_the_page")
 
 
 def test_the_page_makes_a_control_and_a_measure(tmp_path: Path) -> None:

@@ -166,6 +166,13 @@ class ComparedDetails(Ranking, Ablation):
     baseline_check: BaselineCheck | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class TableResult(ComparedResult):
+    """The result of a comparison that has nothing of its own beside its table."""
+
+    details: ComparedDetails = ComparedDetails()
+
+
 @dataclass(frozen=True)
 class OneHead(Record):
     """One head with its numbers."""
