@@ -17,6 +17,7 @@ from typer.main import get_command
 from headscope.cli import output
 from headscope.cli.commands import group_of
 from headscope.errors import Caution, InputError, out_of_memory
+from headscope.studies.registry import MISNAMED
 
 INTERRUPTED = 130
 #: Errors of a place that is full or may not be written, also where it has no name.
@@ -86,6 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with warnings.catch_warnings():
             warnings.simplefilter("default", Caution)  # each once
             warnings.showwarning = output.caution
+            for words in MISNAMED:
+                warnings.warn(Caution(words), stacklevel=1)
             with _unsaid(arguments):
                 code = command.main(arguments, prog_name="headscope", standalone_mode=False)
     except InputError as error:

@@ -22,7 +22,7 @@ from headscope.cli.repeat import fingerprint, finished, remember
 from headscope.errors import InputError
 from headscope.settings import Option, build, options_in, plain_type
 from headscope.studies.bars import hide_loading_bars, progress
-from headscope.studies.registry import COMMANDS
+from headscope.studies.registry import COMMANDS, command_in
 from headscope.studies.study import Study
 
 AS_JSON = Option("Print one JSON object on stdout and nothing else.")
@@ -128,14 +128,21 @@ def _typed(name: str, hint: Any, option: Option, default: Any = MISSING) -> _Typ
 def _summary(command: str) -> str | None:
     """The help of a study as its module's source has it, to list it without importing the study;
     None where it is not found there."""
-    spec = importlib.util.find_spec(COMMANDS[command]) if command in COMMANDS else None
+    try:
+        spec = importlib.util.find_spec(COMMANDS[command]) if command in COMMANDS else None
+    except ImportError:
+        spec = None
     if spec is None or spec.origin is None:
         return None
     source = Path(spec.origin).read_text("utf-8")
-    made = re.search(r"^command = Study\(\s*(\w+)", source, re.MULTILINE)
+    made = re.search(
+        r"^command = Study\(\s*(\w+)|^comparison = Comparison\([^)]*?^    settings=(\w+)",
+        source,
+        re.MULTILINE,
+    )
     if made is None:
         return None
-    named = rf"^(?:class|def) {made[1]}\b[^\"]*?:\n    \"\"\"(.+?)(?:\n\n|\"\"\")"
+    named = rf"^(?:class|def) {made[1] or made[2]}\b[^\"]*?:\n    \"\"\"(.+?)(?:\n\n|\"\"\")"
     about = re.search(named, source, re.MULTILINE | re.DOTALL)
     return about and about[1]
 
@@ -177,7 +184,12 @@ def group_of(verb: str) -> type[TyperGroup]:
             if self.commands[cmd_name] is None and listed is not None:
                 return TyperCommand(cmd_name, help=listed)
             if self.commands[cmd_name] is None:
-                command = importlib.import_module(COMMANDS[f"{verb} {cmd_name}".strip()]).command
+                try:
+                    command = command_in(f"{verb} {cmd_name}".strip())
+                except InputError as error:
+                    if not self.listing:
+                        raise
+                    return TyperCommand(cmd_name, help=str(error))
                 if isinstance(command, Study):
                     command = command_of(command)
                 self.commands[cmd_name] = get_command_from_info(

@@ -27,6 +27,7 @@ from headscope.data.files import (
     without_end,
 )
 from headscope.errors import InputError, first_line, need
+from headscope.installed import Parts
 
 #: Rows of a table that are read together.
 ROWS = 1024
@@ -197,16 +198,24 @@ FORMATS = (
 )
 
 
+_INSTALLED: Parts[Format] = Parts({}, "readers", Format)
+
+
+def formats() -> tuple[Format, ...]:
+    """All formats, those of installed packages last."""
+    return (*FORMATS, *_INSTALLED.values())
+
+
 def formats_read() -> str:
     """The formats in words."""
-    *first, last = (f"{form.name} ({form.endings[0]})" for form in FORMATS)
+    *first, last = (f"{form.name} ({form.endings[0]})" for form in formats())
     return f"{', '.join(first)} and {last}"
 
 
 def named_formats(path: str | Path) -> list[Format]:
     """The formats that a file's name allows; none where it says none."""
     ending = plain_name(Path(path)).suffix.lower()
-    return [form for form in FORMATS if ending in form.endings]
+    return [form for form in formats() if ending in form.endings]
 
 
 def format_of(path: Path) -> Format | None:
@@ -233,7 +242,7 @@ def format_of(path: Path) -> Format | None:
 def begun(start: bytes, forms: Sequence[Format] = ()) -> Format | None:
     """Of some formats (of all) the first that a file has which begins with these bytes."""
     start = start.removeprefix(_BOM)
-    return next((form for form in forms or FORMATS if re.match(form.begins, start)), None)
+    return next((form for form in forms or formats() if re.match(form.begins, start)), None)
 
 
 def record_format(path: Path) -> Format:

@@ -7,10 +7,13 @@ method: `headscope methods` lists it, and a survey runs it if it has a `survey`.
 from __future__ import annotations
 
 import importlib
+import re
+from typing import Any
 
-from headscope.errors import InputError, nearest
+from headscope.errors import InputError, clause, nearest
 from headscope.find import registry
 from headscope.find.registry import Method
+from headscope.installed import cannot_load, registered
 from headscope.studies.study import Study
 
 #: The module of each study by the words of its command, in the order of help; its study is the
@@ -73,6 +76,36 @@ COMMANDS = {
 }
 
 
+#: Verbs under which installed packages may register commands.
+VERBS = ("find", "compare", "verify", "use")
+_INSTALLED = {
+    name: point
+    for name, point in registered("methods").items()
+    if name not in COMMANDS and re.fullmatch(rf"({'|'.join(VERBS)}) [a-z][a-z0-9-]*", name)
+}
+COMMANDS |= {name: point.module for name, point in _INSTALLED.items()}
+#: What installed packages register that is no command, in sentences.
+MISNAMED = tuple(
+    str(cannot_load(point, f"a command is called VERB NAME, with a verb of {', '.join(VERBS)}, "
+                           "and as none that headscope has"))
+    for name, point in registered("methods").items()
+    if name not in _INSTALLED
+)  # fmt: skip
+
+
+def command_in(command: str) -> Any:
+    """What the module of a command calls `command`: a study, or a function that Typer can read.
+
+    Raises `InputError`, naming the package, where an installed one brings it and it cannot be read.
+    """
+    try:
+        return importlib.import_module(COMMANDS[command]).command
+    except Exception as error:  # a stranger's module may raise anything
+        if command not in _INSTALLED:
+            raise
+        raise cannot_load(_INSTALLED[command], clause(error)) from error
+
+
 def study_of(command: str) -> Study:
     """The study of a command such as `find lahis`; InputError if there is none."""
     if command.startswith("reproduce "):
@@ -82,7 +115,7 @@ def study_of(command: str) -> Study:
     if command not in COMMANDS:
         hint = nearest(command, COMMANDS).rstrip()
         raise InputError(f"no study is called '{command}'" + (hint and f"; {hint}"))
-    study: Study = importlib.import_module(COMMANDS[command]).command
+    study: Study = command_in(command)
     return study
 
 

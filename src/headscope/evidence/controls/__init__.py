@@ -23,10 +23,11 @@ from headscope.evidence.controls.shuffled_same_layers import SHUFFLED_SAME_LAYER
 from headscope.evidence.controls.wait_k import WAIT_K
 from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition, Control
 from headscope.heads import HeadSet
+from headscope.installed import Parts
 from headscope.settings import UNSIGNED, Settings
 
-#: In the order in which they are shown.
-CONTROLS: dict[str, Control] = {
+#: In the order in which they are shown, those of installed packages last.
+CONTROLS: Parts[Control] = Parts({
     "random": RANDOM,
     "same layers": SAME_LAYERS,
     "outside": OUTSIDE,
@@ -38,7 +39,7 @@ CONTROLS: dict[str, Control] = {
     "mask alone": MASK_ALONE,
     "wait-k": WAIT_K,
     "local agreement": LOCAL_AGREEMENT,
-}
+}, "controls", Control)  # fmt: skip
 #: Those that every command draws if nothing else is asked for, and those of commands about masks.
 DEFAULT = ("random", "same layers")
 SHUFFLES = ("shuffled", "shuffled same layers")

@@ -26,11 +26,11 @@ from headscope.data.files import (
     readable,
 )
 from headscope.data.formats import (
-    FORMATS,
     JSON_LINES,
     Format,
     Table,
     begun,
+    formats,
     formats_read,
     named_formats,
     opened_table,
@@ -74,7 +74,7 @@ class CorpusFile:
     @property
     def format(self) -> Format | None:
         """The format of a file; None for a dataset."""
-        return next((form for form in FORMATS if form.endings[0] == f".{self.kind}"), None)
+        return next((form for form in formats() if form.endings[0] == f".{self.kind}"), None)
 
 
 def find_files(data: Sequence[str], split: str | None = None) -> tuple[CorpusFile, ...]:
@@ -169,7 +169,7 @@ def _allowed(path: str) -> list[Format]:
 def _free_name(path: str, taken: Iterable[str]) -> str:
     """The file's name without its endings, in letters that every file system takes."""
     name = path.rstrip("/").rsplit("/", 1)[-1].partition("?")[0]
-    for ending in (*COMPRESSED, *(ending for form in FORMATS for ending in form.endings)):
+    for ending in (*COMPRESSED, *(ending for form in formats() for ending in form.endings)):
         if name.lower().endswith(ending):
             name = name[: -len(ending)]
     name = re.sub(r"[^A-Za-z0-9._+=-]+", "_", name).strip(".")[:100] or "file"

@@ -9,7 +9,7 @@ linked word.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
@@ -35,6 +35,7 @@ from headscope.evidence.controls import Changing
 from headscope.evidence.rows import Condition
 from headscope.evidence.runner import ZERO, Replacements, Within, kept_texts, kept_units, pass_of
 from headscope.heads import Gate, HeadSet
+from headscope.installed import Parts
 from headscope.own import OwnMeasure
 from headscope.progress import Progress
 from headscope.runs import Kept, Run
@@ -79,6 +80,21 @@ def check_gates(gates: Sequence[float]) -> None:
         raise InputError(
             f"a gate is given twice among {', '.join(map(str, gates))}; give each once"
         )
+
+
+#: Measures of texts that installed packages bring: functions of outputs and references.
+INSTALLED: Parts[Callable[..., Any]] = Parts({}, "measures")
+
+
+def _measure_named(measure: str | OwnMeasure) -> str | OwnMeasure:
+    """A measure, of an installed package by its name; `InputError` for one that nobody knows."""
+    if isinstance(measure, OwnMeasure) or measure in MEASURES:
+        return measure
+    if measure in INSTALLED:
+        return OwnMeasure.of(INSTALLED[measure])
+    known = [*MEASURES, *INSTALLED]
+    hint = nearest(measure, known)
+    raise InputError(f"the measure {measure!r} is not known; {hint}there are {', '.join(known)}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,12 +145,8 @@ class Removal(Changing):
         return tuple(each for each in self.measure or () if isinstance(each, OwnMeasure))
 
     def __post_init__(self) -> None:
-        for name in self.measure or ():
-            if isinstance(name, str) and name not in MEASURES:
-                hint = nearest(name, MEASURES)
-                raise InputError(
-                    f"the measure {name!r} is not known; {hint}use text, loss, or both"
-                )
+        if self.measure is not None:
+            object.__setattr__(self, "measure", tuple(map(_measure_named, self.measure)))
         check_gates(self.gates)
         if {"text", "loss"} <= set(self.all_draws) and self.all_draws["loss"] < self.draws:
             raise InputError(
