@@ -69,8 +69,9 @@ def test_the_papers_own_prompts_and_ranking(tmp_path: Path) -> None:
         for pair in ("en-zh", "zh-en"):
             (given.at("sentences") / half / f"{pair}.tsv").write_text("a\tb\n")
     found = asked_by("token-alignment-heads", given, "figure-1")
-    for name, own in (("scores", "score"), ("removal", "removal")):
-        assert getattr(found[name], own).chat is False and found[name].rank == "score"
+    assert found["scores"].score.chat is False and found["removal"].chat is False
+    for name in ("scores", "removal"):
+        assert found[name].rank == "score"
         assert found[name].pairs.language_names == ("zh=Simplified Chinese",)
     # Enough for p over draws to be 0.05.
     assert found["removal"].all_draws == {"text": 39}
