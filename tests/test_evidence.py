@@ -10,11 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from frozen_numbers import FILES, SCORES
 from headscope.errors import InputError
 from headscope.estimates import Estimate
-from headscope.evidence.blocks import MORE, NO_MORE, OPEN, few_sets, moved, verdict
+from headscope.evidence.blocks import MORE, NO_MORE, OPEN, few_sets, least_draws, moved, verdict
 from headscope.evidence.controls import CONTROLS, Draws, control_named, drawn, sets_of
 from headscope.evidence.controls.equal_norm import output_norms
 from headscope.evidence.rows import SHARE, Basis, Condition, Evidence, Statistic
@@ -204,6 +206,23 @@ def test_the_verdict_is_that_of_interval_and_draws(selected: float, draws: int, 
     others = base + 0.05 * generator.normal(size=(2 * draws, 30))
     found = verdict(rows_of({"a": np.array([base, shifted, *others])}), "score")
     assert found.startswith(OPEN) and "--draws 99" in found if words == OPEN else found == words
+
+
+def test_a_verdict_is_given_at_the_level_that_is_asked_for() -> None:
+    """Two draws allow p = 1/3, which decides at a half and leaves a twentieth open."""
+    base = np.random.default_rng(3).normal(10, 1, 40)
+    others = [base - 0.1 + 0.01 * at for at in range(4)]
+    table = rows_of({"a": np.array([base, base - 5, *others])})
+    assert verdict(table, "score").startswith(OPEN)
+    assert verdict(replace(table, alpha=0.5), "score") == MORE
+
+
+@given(st.floats(1e-4, 0.99))
+def test_the_fewest_draws_that_decide_allow_the_level_and_one_less_does_not(alpha: float) -> None:
+    few = least_draws(alpha)
+    assert 1 / (1 + few) <= alpha * (1 + 1e-6)
+    assert few == 0 or 1 / few > alpha * (1 - 1e-6)
+    assert (least_draws(0.05), least_draws(0.01), least_draws(0.5)) == (19, 99, 1)
 
 
 def test_an_effect_of_depth_is_said_to_be_one() -> None:

@@ -141,6 +141,13 @@ def test_the_page_makes_a_command_that_compares(
     assert result["verdict"] and "not recorded which texts" in result["cautions"][0]
     assert {test["control"] for test in result["tests"]} == {"random", "same layers"}
 
+    level = command(*asked[:-1], tmp_path / "level", "--level", 0.34, "--json")
+    decided = json.loads(level.out)
+    assert (result["alpha"], decided["alpha"]) == (0.05, 0.34)
+    assert result["verdict"].startswith("cannot tell") or "not shown" in result["verdict"]
+    assert not decided["verdict"].startswith("cannot tell")
+    assert decided["signature"] != result["signature"]
+
     lm = headscope.load("pocket")
     rows = (tmp_path / "run" / "prompts.jsonl").read_text("utf-8").splitlines()
     prompts = [json.loads(row)["prompt"] for row in rows]

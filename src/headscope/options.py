@@ -162,6 +162,15 @@ VerifyLimit = Annotated[
     int, Option("Sentences of each direction that are translated.", flag="--verify-limit", min=1)
 ]
 Draws = Annotated[int, Option("Draws of random heads.", min=1)]
+Alpha = Annotated[
+    float,
+    Option(
+        "What p over draws may be at most for a verdict that heads do more than random ones.",
+        flag="--level",
+        min=0.0,
+        max=1.0,
+    ),
+]
 DRAWS_OF_MEASURE = Option(
     "Draws of random heads; without it as many as the measure asks for.", min=1, default=None
 )

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from math import isnan
+from math import ceil, isnan
 
 from headscope.estimates import Draws, Estimate
 from headscope.evidence.controls import FREE, MATCHED
 from headscope.evidence.rows import (
+    LEVEL,
     ORIGINAL,
     SELECTED,
     SHARE,
@@ -38,14 +39,10 @@ from headscope.shown.words import (
     sentence_of,
 )
 
-#: What p over draws may be at most.
-LEVEL = 0.05
 #: Draws that allow a p of 0.01, where the model has so many sets.
 WANTED = 99
 #: So many parts are counted instead of listed.
 MANY = 7
-#: Draws that allow a p of 0.05.
-FEW = 19
 MORE, NO_MORE, OPEN = (
     "more than random heads",
     "not shown to do more than random heads",
@@ -63,12 +60,12 @@ def beyond(test: Tested) -> bool:
     return (ends.high if ends.bounded else ends.value) < 0
 
 
-def holds(test: Tested) -> bool | None:
-    """Whether selected heads do more than the draws of a control; None where few draws leave that
-    open."""
-    if test.p_draws is not None and test.p_draws <= LEVEL:
+def holds(test: Tested, alpha: float = LEVEL) -> bool | None:
+    """Whether selected heads do more than the draws of a control, p being at most `alpha`; None
+    where few draws leave that open."""
+    if test.p_draws is not None and test.p_draws <= alpha:
         return beyond(test)
-    if test.least_p is not None and test.least_p > LEVEL and beyond(test):
+    if test.least_p is not None and test.least_p > alpha and beyond(test):
         return None
     return False
 
@@ -90,7 +87,7 @@ def verdict(
     if random is None:
         return f"{OPEN}: no heads were drawn that rank beside the selected ones"
     words = evidence.controls[random.control].words if random.control not in FREE else ""
-    free = holds(random)
+    free = holds(random, evidence.alpha)
     if free is None:
         return f"{OPEN}: {remedy(evidence, random, option)}"
     if words:
@@ -99,11 +96,12 @@ def verdict(
         return NO_MORE
     if matched is None:
         return f"{MORE} at any depth"
-    if holds(matched) is None:
+    deep = holds(matched, evidence.alpha)
+    if deep is None:
         return (
             f"{MORE}; against those of the same layers {OPEN}: {remedy(evidence, matched, option)}"
         )
-    if not holds(matched):
+    if not deep:
         return f"{MORE} at any depth, not shown to do more than those of the same layers"
     return MORE
 
@@ -127,7 +125,7 @@ def remedy(evidence: Evidence, test: Tested, option: str = "--draws") -> str:
     known = [own.draws for own in evidence.tests if own.statistic == test.statistic]
     if test.draws < max(known):
         return f"more heads, which have only {count(test.draws, 'different set')} here"
-    return f"{option} {WANTED}"
+    return f"{option} {max(WANTED, least_draws(evidence.alpha))}"
 
 
 def verdicts(words: Mapping[str, str], joint: str = "in") -> str:
@@ -180,7 +178,7 @@ def uncertainty(
     over = (
         f"Intervals are over {examples}" if test.difference.bounded else f"{examples}, no interval"
     )
-    return f"{over}; {draws_words(test.draws)}.", draws_remedy(test.draws)
+    return f"{over}; {draws_words(test.draws)}.", draws_remedy(test.draws, evidence.alpha)
 
 
 def draws_words(draws: int) -> str:
@@ -188,9 +186,15 @@ def draws_words(draws: int) -> str:
     return f"{count(draws, 'random draw')}: p over draws is at least {p_value(1 / (1 + draws))}"
 
 
-def draws_remedy(draws: int) -> str:
-    """The option for more draws, where these are few."""
-    return f"--draws {WANTED}" if draws < FEW else ""
+def least_draws(alpha: float) -> int:
+    """The fewest draws that allow a p of `alpha`."""
+    return ceil(1 / alpha - 1e-9) - 1 if alpha > 0 else 0
+
+
+def draws_remedy(draws: int, alpha: float = LEVEL) -> str:
+    """The option for more draws, where these are too few for a p of `alpha`."""
+    few = least_draws(alpha)
+    return f"--draws {max(WANTED, few)}" if draws < few else ""
 
 
 def moved(

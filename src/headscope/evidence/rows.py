@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 ORIGINAL, SELECTED = "original", "selected"
+#: What p over draws may be at most, if nobody says otherwise.
+LEVEL = 0.05
 #: Whose heads those are that are removed so that the others alone are kept.
 KEPT = "kept"
 #: Heads at all points of a curve together.
@@ -312,7 +314,7 @@ class Evidence:
     """Conditions, what was measured under each, and the selected ones beside their controls.
 
     `levels` and `tests` name conditions by `id`, and parts: a direction, a language, a task, or ""
-    for the plain mean over several.
+    for the plain mean over several. `alpha` is what p over draws may be at most in a verdict.
     """
 
     statistics: Mapping[str, Statistic] = field(default_factory=dict)
@@ -320,6 +322,7 @@ class Evidence:
     conditions: tuple[Condition, ...] = ()
     levels: tuple[Level, ...] = ()
     tests: tuple[Tested, ...] = ()
+    alpha: float = LEVEL
 
     def __repr__(self) -> str:
         return brief(self)

@@ -26,7 +26,7 @@ from headscope.evidence.blocks import (
     verdict,
 )
 from headscope.evidence.controls import Beside, Changing, Draws, planned
-from headscope.evidence.rows import Basis, Condition, Evidence, Statistic
+from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import Numbers, evidence_of_parts
 from headscope.executors import Execution
 from headscope.heads import HeadSet, about_rank
@@ -56,6 +56,7 @@ class Comparing(Beside):
     """Settings of every comparison: the model, and the controls."""
 
     model: Annotated[ModelChoice, PROMPTED] = field(default_factory=ModelChoice)
+    alpha: options.Alpha = LEVEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +306,7 @@ class Comparison(Generic[Config, Part]):
             result = self.result(
                 signature="|".join(filter(None, [run.signature, self.sign(details)])),
                 baseline_works=works["baseline_works"] if works else None,
-                evidence=found,
+                evidence=replace(found, alpha=config.alpha),
                 details=details,
                 **beside,
             )

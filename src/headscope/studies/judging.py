@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from headscope.ablations import KINDS, AblateName
 from headscope.errors import InputError
 from headscope.estimates import Draws, Estimate, Floats
-from headscope.evidence.blocks import LEVEL, draws_remedy, draws_words
+from headscope.evidence.blocks import draws_remedy, draws_words
 from headscope.evidence.controls import Changing
-from headscope.evidence.rows import CURVE, Condition, Evidence, Statistic
+from headscope.evidence.rows import CURVE, LEVEL, Condition, Evidence, Statistic
 from headscope.find.regression import random_gates
 from headscope.heads import Geometry, Head, check_geometry, count_of, named_scores
 from headscope.measure.ranking import centred, correlation, mid_ranks, rank_correlations

@@ -10,7 +10,7 @@ from typing import Any
 
 from headscope.ablations import KINDS, gives
 from headscope.estimates import Estimate
-from headscope.evidence.blocks import LEVEL
+from headscope.evidence.rows import LEVEL
 from headscope.heads import Head
 from headscope.measure.intervals import wilson_interval
 from headscope.measure.statistics import holm

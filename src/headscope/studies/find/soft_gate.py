@@ -17,9 +17,9 @@ from headscope.data.questions import Question, QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.estimates import Floats
 from headscope.evidence.blocks import (
-    FEW,
     draws_words,
     forest,
+    least_draws,
     moved,
     tables,
     verdict,
@@ -476,13 +476,14 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
         for each in evidence.selected
     ]
     draws = max((test.draws for test in evidence.tests), default=0)
+    few = least_draws(evidence.alpha)
     return Shown(
         "Soft gates",
         f"Does {result.model_name} answer more questions with the trained gates of "
         f"{count(main.k, 'head')}, and more than with those of random heads?",
         [sentence_of(result.verdict), *moves],
         f"Intervals are over {count(pairs.test, 'question')}; {draws_words(draws)}.",
-        f"--seeds {FEW}" if draws < FEW else "",
+        f"--seeds {few}" if draws < few else "",
         result.cautions,
         [
             *model_facts(result.model_name, len(result.heads)),

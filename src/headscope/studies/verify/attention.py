@@ -14,7 +14,6 @@ from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Floats
 from headscope.evidence.blocks import (
-    LEVEL,
     MORE,
     NO_MORE,
     forest,
@@ -22,7 +21,7 @@ from headscope.evidence.blocks import (
     table_of_tests,
     verdicts,
 )
-from headscope.evidence.rows import WHOLE, Basis, Condition, Evidence
+from headscope.evidence.rows import LEVEL, WHOLE, Basis, Condition, Evidence
 from headscope.evidence.table import own_heads
 from headscope.results.attention import (
     AttendedTask,

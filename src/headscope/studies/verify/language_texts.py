@@ -213,7 +213,7 @@ def text_uncertainty(found: Evidence) -> tuple[str, str]:
     documents = count(most, "document") if fewest == most else f"{fewest} to {most} documents"
     over = "Each language alone," if len(sizes) > 1 else "Intervals are over"
     draws = min((test.draws for test in found.tests if test.statistic == "nll"), default=0)
-    return f"{over} {documents}; {draws_words(draws)}.", draws_remedy(draws)
+    return f"{over} {documents}; {draws_words(draws)}.", draws_remedy(draws, found.alpha)
 
 
 def few_documents(data: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
-from headscope.evidence.blocks import FEW, WANTED, draws_words, moved, tables
+from headscope.evidence.blocks import WANTED, draws_words, least_draws, moved, tables
 from headscope.evidence.rows import Evidence
 from headscope.results.one_by_one import (
     ExampleText,
@@ -77,7 +77,7 @@ def show(result: OneByOneResult, run: Path) -> Shown:
         f"Intervals are over {prompts}; {draws_words(random)}."
         if random
         else f"{prompts}, no random order: other heads may do as much.",
-        f"--random-orders {WANTED}" if random < FEW else "",
+        f"--random-orders {WANTED}" if random < least_draws(evidence.alpha) else "",
         result.cautions,
         [
             *model_facts(result.model_name),

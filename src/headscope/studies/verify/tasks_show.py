@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headscope.evidence.blocks import (
-    LEVEL,
     draws_remedy,
     draws_table,
     draws_words,
@@ -56,7 +55,7 @@ def show(result: TasksResult, run: Path) -> Shown:
         "What can the model still do when attention heads are removed?",
         [sentence_of(result.verdict), *_finding(result)],
         f"Intervals are over examples; {draws_words(draws)}.",
-        draws_remedy(draws),
+        draws_remedy(draws, evidence.alpha),
         result.cautions,
         [
             *model_facts(result.model_name),
@@ -114,10 +113,10 @@ def _finding(result: TasksResult) -> list[str]:
     tasks, tests = result.details.tasks, _tested(result.evidence, result.details)
     if len(tasks) == 1:
         return said_of(result.evidence, next(iter(tasks.values())).metric)
-    more = sum(holds(test) is True for test in tests.values())
+    more = sum(holds(test, result.evidence.alpha) is True for test in tests.values())
     return [
         f"{more} of {count(len(tests), 'task')} shown to lose more than with random heads "
-        f"({fixed(LEVEL * len(tests), 1)} expected)."
+        f"({fixed(result.evidence.alpha * len(tests), 1)} expected)."
     ]
 
 
