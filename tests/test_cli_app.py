@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from headscope.cli import app as cli
 from headscope.cli.commands import commands_of
 from headscope.cli.output import BROKEN_PIPE
 from headscope.errors import Caution, InputError, ModelError
+from headscope.settings import options_in
+from headscope.studies.registry import COMMANDS, study_of
 
 
 def commands(group: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -197,6 +200,17 @@ def test_every_command_that_cuts_heads_takes_their_rank() -> None:
     # The first takes a number that its run removed, the second runs of LAHIS alone.
     exempt = {"verify failures", "verify transfer"}
     assert {path for path, own in flags.items() if "--k" in own and "--rank" not in own} == exempt
+
+
+def test_an_option_fills_one_field_of_a_command() -> None:
+    """`--aligner` is read with and without its heads; the others choose between kinds of data, or
+    between gates and steering, whose settings have fields of the same names."""
+    several = {"use adapt", "verify one-by-one", "verify off-target"}
+    for path in COMMANDS:
+        study = study_of(path)
+        names = Counter(option.name for option in options_in(study.settings))
+        twice = {name for name, fields in names.items() if fields > 1} - {"aligner"}
+        assert path in several or not twice, path
 
 
 def test_as_a_process_an_error_is_code_2_and_one_unwrapped_line(tmp_path: Path) -> None:
