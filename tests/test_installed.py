@@ -23,11 +23,11 @@ bars = somebodys_heads:BARS
 PAIRS = [("en: the dog sleeps", "de: der Hund"), ("the cat", "die Katze"), ("a house", "ein Haus")]
 
 
-def install(site: Path, points: str, module: str = "") -> None:
+def install(site: Path, points: str, module: str = "", name: str = "somebodys-heads") -> None:
     """Put a package where Python finds it, as pip does: its module, and what it says of itself."""
-    about = site / "somebodys_heads-0.3.dist-info"
+    about = site / f"{name.replace('-', '_')}-0.3.dist-info"
     about.mkdir(parents=True)
-    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: somebodys-heads\nVersion: 0.3\n")
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.3\n")
     (about / "entry_points.txt").write_text(points)
     shutil.copy(Path(__file__).parent / "installed_package.py", site / "somebodys_heads.py")
     if module:
@@ -112,3 +112,10 @@ def test_a_name_that_is_no_command_is_told(tmp_path: Path) -> None:
     install(tmp_path, "[headscope.methods]\nlook = somebodys_heads:command\n")
     told = headscope(tmp_path, "find", "--help")
     assert told.returncode == 0 and "VERB NAME" in told.stderr.replace("\n", " ")
+
+
+def test_of_two_packages_with_one_name_the_first_counts(tmp_path: Path) -> None:
+    install(tmp_path, POINTS)
+    install(tmp_path, "[headscope.controls]\nparity = nobodys:X\n", name="zz-heads")
+    told = headscope(tmp_path, "find", "depth", "--out", "found")
+    assert told.returncode == 0 and "zz-heads 0.3 registers 'parity'" in told.stderr

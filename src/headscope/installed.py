@@ -26,21 +26,39 @@ from typing import Any, Generic, TypeVar
 from headscope.errors import Caution, InputError, clause
 
 Part = TypeVar("Part")
+GROUPS = ("methods", "controls", "measures", "readers")
 
 
 @cache
 def registered(group: str) -> Mapping[str, EntryPoint]:
-    """The entry points of a group such as `controls`, by name."""
-    points = sorted(entry_points(group=f"headscope.{group}"), key=lambda point: point.name)
-    return {point.name: point for point in points}
+    """The entry points of a group such as `controls`, by name; of one name the first package's."""
+    return {point.name: point for point in reversed(_sorted(group))}
+
+
+def doubled() -> list[str]:
+    """The entry points whose name another package has taken already, in sentences."""
+    return [
+        str(cannot_load(point, "another package has registered that name"))
+        for group in GROUPS
+        for point in _sorted(group)
+        if registered(group)[point.name] != point
+    ]
+
+
+def _sorted(group: str) -> list[EntryPoint]:
+    points = set(entry_points(group=f"headscope.{group}"))  # a path may be searched twice
+    return sorted(points, key=lambda point: (point.name, _package(point)))
+
+
+def _package(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist else "a package"
 
 
 def cannot_load(point: EntryPoint, why: str) -> InputError:
     """Why what a package registers cannot be used, naming the package."""
-    package = f"{point.dist.name} {point.dist.version}" if point.dist else "a package"
     return InputError(
-        f"{package} registers {point.name!r} under {point.group}, which cannot be used ({why}); "
-        "update the package, or remove it"
+        f"{_package(point)} registers {point.name!r} under {point.group}, which cannot be used "
+        f"({why}); update the package, or remove it"
     )
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from headscope.errors import InputError, clause, nearest
 from headscope.find import registry
 from headscope.find.registry import Method
-from headscope.installed import cannot_load, registered
+from headscope.installed import cannot_load, doubled, registered
 from headscope.studies.study import Study
 
 #: The module of each study by the words of its command, in the order of help; its study is the
@@ -85,12 +85,12 @@ _INSTALLED = {
 }
 COMMANDS |= {name: point.module for name, point in _INSTALLED.items()}
 #: What installed packages register that is no command, in sentences.
-MISNAMED = tuple(
+MISNAMED = (*doubled(), *(
     str(cannot_load(point, f"a command is called VERB NAME, with a verb of {', '.join(VERBS)}, "
                            "and as none that headscope has"))
     for name, point in registered("methods").items()
     if name not in _INSTALLED
-)  # fmt: skip
+))  # fmt: skip
 
 
 def command_in(command: str) -> Any:
@@ -99,6 +99,8 @@ def command_in(command: str) -> Any:
     Raises `InputError`, naming the package, where an installed one brings it and it cannot be read.
     """
     try:
+        if command in _INSTALLED and _INSTALLED[command].attr:
+            return _INSTALLED[command].load()
         return importlib.import_module(COMMANDS[command]).command
     except Exception as error:  # a stranger's module may raise anything
         if command not in _INSTALLED:
