@@ -25,7 +25,7 @@ from headscope.evidence.blocks import (
     uncertainty,
     verdict,
 )
-from headscope.evidence.controls import Beside, Changing, Draws, planned
+from headscope.evidence.controls import Beside, Changing, Draws, SelectedHeads, planned
 from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import Numbers, evidence_of_parts
 from headscope.executors import Execution
@@ -147,7 +147,7 @@ class Chosen:
 class Bench(Generic[Config, Part]):
     """All that `measure` is given: the model, what it is asked, and under which conditions.
 
-    `planned` is what `plan` returned, by part; of a mapping its keys are the conditions.
+    `plans` is what `plan` returned, by part; of a mapping its keys are the conditions.
     """
 
     lm: LanguageModel
@@ -155,7 +155,7 @@ class Bench(Generic[Config, Part]):
     examples: Examples[Part]
     chosen: Chosen
     conditions: Mapping[str, tuple[Condition, ...]]
-    planned: Mapping[str, Any]
+    plans: Mapping[str, Any]
     basis: Basis
     reference: Reference
     run: Run
@@ -192,6 +192,14 @@ class Measured(NamedTuple):
     evidence: Evidence
     about: Mapping[str, Any] = MappingProxyType({})
     beside: Mapping[str, Any] = MappingProxyType({})
+
+
+def beside_controls(
+    sets: Sequence[SelectedHeads], config: Comparing, basis: Basis
+) -> tuple[Condition, ...]:
+    """The model as it is, and every set at each gate and ablation, with its controls."""
+    how = Draws(config.most_draws, config.controls, config.seed)
+    return planned(sets, how, basis, config.ablate)
 
 
 @dataclass(frozen=True)
@@ -242,11 +250,7 @@ class Comparison(Generic[Config, Part]):
     works: Callable[[Bench[Config, Part]], Works | None] = lambda bench: None
     cautions: Callable[[Evidence, Any], Iterable[str]] = lambda found, details: ()
     sign: Callable[[Any], str] = lambda details: ""
-    plan: Callable[[Sequence[Any], Config, Basis], Iterable[Condition]] = (
-        lambda sets, config, basis: planned(
-            sets, Draws(config.most_draws, config.controls, config.seed), basis, config.ablate
-        )
-    )
+    plan: Callable[[Sequence[Any], Config, Basis], Iterable[Condition]] = beside_controls
 
     @property
     def study(self) -> Study:

@@ -108,7 +108,7 @@ def _heads(lm: LanguageModel, config: CompareStates, examples: Examples[TaskForM
 def _measure(bench: Bench[CompareStates, TaskForMask]) -> Measured:
     ((name, chosen),) = bench.parts.items()
     task, mask = chosen.task, bench.chosen.known[name].mask
-    tensors = _observed(bench, task, mask, bench.planned[name])
+    tensors = _observed(bench, task, mask, bench.plans[name])
     bench.run.write_tensors("states.safetensors", tensors)
     about = {
         "task": name,

@@ -206,7 +206,7 @@ def _measure(bench: Bench[VerifyAttention, PlacedTask]) -> Measured:
 
 def _seen(bench: Bench[VerifyAttention, PlacedTask], name: str) -> dict[Condition, Seen]:
     """What is seen of a task under every condition, from the run where it is done already."""
-    planned, prompts = bench.planned[name], bench.parts[name].prompts
+    planned, prompts = bench.plans[name], bench.parts[name].prompts
     kept = bench.run.read_tensors(f"attention {name}")
     for number, (condition, way) in enumerate(planned.items(), 1):
         if condition.id not in kept:

@@ -119,7 +119,7 @@ def _heads(lm: LanguageModel, config: VerifyFamilies, examples: Examples[TaskUnd
 def _measure(bench: Bench[VerifyFamilies, TaskUnderMask]) -> Measured:
     tests = {name: part.sides.test for name, part in bench.parts.items()}
     # Families may be of the same heads, and then so are their draws.
-    planned = dict.fromkeys(tests, bench.planned[ALL_PARTS])
+    planned = dict.fromkeys(tests, bench.plans[ALL_PARTS])
     records = answers_under(bench, tests, planned, write=bench.config.write)
     grouped: Grouped = bench.chosen.known
     for family in grouped.families:

@@ -64,7 +64,7 @@ COMMAND = "verify heads"
 BESIDE = ("previous_token", "previous_token_text")
 DRAWS = 1000
 #: Model, sentences, settings with chat decided, and what replaces removed heads.
-Removing: TypeAlias = "tuple[LanguageModel, dict[str, PairFile], Removal, Reference]"
+PreparedRemoval: TypeAlias = "tuple[LanguageModel, dict[str, PairFile], Removal, Reference]"
 AnyRemoved = TypeVar("AnyRemoved", RemovedHeads, KnockoutsResult)
 
 
@@ -148,7 +148,7 @@ def verify_heads(
     )
 
 
-def removing(config: Any, directions: dict[str, PairFile]) -> Removing:
+def removing(config: Any, directions: dict[str, PairFile]) -> PreparedRemoval:
     """What scores of removals begin with; what losses of the sentences lack is told before a model
     is loaded."""
     for pairs in directions.values() if config.removal.measure in (None, ("loss",)) else ():
@@ -162,7 +162,7 @@ def removing(config: Any, directions: dict[str, PairFile]) -> Removing:
 def removal_scores(
     command: str,
     config: Any,
-    on: Removing,
+    on: PreparedRemoval,
     score: Callable[[Run], Mapping[str, HeadScores]],
     kind: type[AnyRemoved],
     complete: Callable[[AnyRemoved, Scored], AnyRemoved],

@@ -106,7 +106,7 @@ def _heads(lm: LanguageModel, config: VerifyMask, examples: Examples[TaskUnderMa
 
 def _measure(bench: Bench[VerifyMask, TaskUnderMasks]) -> Measured:
     tests = {name: part.sides.test for name, part in bench.parts.items()}
-    records = answers_under(bench, tests, bench.planned)
+    records = answers_under(bench, tests, bench.plans)
     table = masks_evidence(tests, records, bench.config.seed, progress=bench.progress)
     heads = own_heads(in_table(records), table)
     tasks = {

@@ -153,7 +153,7 @@ def _measure(bench: Bench[VerifyScaling, ScaledSides]) -> Measured:
     masks = {name: masks.mask for name, masks in bench.chosen.known.items()}
     grids = {name: part.choose for name, part in parts.items()}
     checks = {name: part.check for name, part in parts.items()}
-    losses = answers_under(bench, grids, bench.planned, "grid", write=False, prefix="grid: ")
+    losses = answers_under(bench, grids, bench.plans, "grid", write=False, prefix="grid: ")
     tried = masks_evidence(grids, losses, config.seed, by_gate=True)
     best = {
         name: best_alpha({at: row.value for at, row in losses_by_alpha(tried, name).items()})
