@@ -25,7 +25,7 @@ from headscope.results.removal import (
 from headscope.runs import encode, open_run
 from headscope.shown.blocks import Cell, Shown, Table
 from headscope.studies.sentences import shown_conditions
-from headscope.studies.verify.removal_show import concluded
+from headscope.studies.verify.removal import comparison as removal
 from headscope.verify.translation.evidence import STATISTICS
 
 Rows = list[dict[str, Any]]
@@ -71,7 +71,8 @@ def write_removal(
         about = RemovalDetails(
             k=k,
             gates=gates,
-            draws={"text": draws},
+            draws=draws,
+            text_draws=draws,
             ablate=kinds[0],
             heads=tuple(f"{n // 4}.{n % 4}" for n in range(max(k))),
             leakage=Leakage(known=True, overlap=0, of=sentences * len(directions)),
@@ -85,7 +86,7 @@ def write_removal(
             evidence=_evidence(conditions, directions, top, sentences),
             details=replace(about, **(details or {})),
         )
-        run.finish(encode(concluded(result)))
+        run.finish(encode(removal.concluded(result)))
     return path
 
 
