@@ -119,3 +119,15 @@ def test_of_two_packages_with_one_name_the_first_counts(tmp_path: Path) -> None:
     install(tmp_path, "[headscope.controls]\nparity = nobodys:X\n", name="zz-heads")
     told = headscope(tmp_path, "find", "depth", "--out", "found")
     assert told.returncode == 0 and "zz-heads 0.3 registers 'parity'" in told.stderr
+
+
+def test_another_version_of_a_package_makes_another_run(tmp_path: Path) -> None:
+    install(tmp_path, POINTS)
+    asked = ("find", "depth", "--json")
+    first = json.loads(headscope(tmp_path, *asked).stdout)
+    assert json.loads(headscope(tmp_path, *asked).stdout)["run"] == first["run"]
+    about = tmp_path / "somebodys_heads-0.3.dist-info"
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: somebodys-heads\nVersion: 0.4\n")
+    second = json.loads(headscope(tmp_path, *asked).stdout)
+    assert second["signature"] != first["signature"] and second["run"] != first["run"]
+    assert "somebodys-heads 0.4" in second["signature"]

@@ -35,6 +35,17 @@ def registered(group: str) -> Mapping[str, EntryPoint]:
     return {point.name: point for point in reversed(_sorted(group))}
 
 
+def package_of(command: str) -> str | None:
+    """The package and version that bring a command, which count in its runs' signatures."""
+    point = registered("methods").get(command)
+    return None if point is None else _package(point)
+
+
+def packages() -> list[str]:
+    """All packages that register something, with their versions."""
+    return sorted({_package(point) for group in GROUPS for point in _sorted(group)})
+
+
 def doubled() -> list[str]:
     """The entry points whose name another package has taken already, in sentences."""
     return [

@@ -130,7 +130,7 @@ def _summary(command: str) -> str | None:
     None where it is not found there."""
     try:
         spec = importlib.util.find_spec(COMMANDS[command]) if command in COMMANDS else None
-    except ImportError:
+    except ImportError:  # of a package; why is said where the command is read
         spec = None
     if spec is None or spec.origin is None:
         return None

@@ -21,6 +21,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from headscope.installed import packages
 from headscope.studies.study import RUN_FOLDER, Study
 
 #: In a run folder: fingerprints of the commands that it answers, the last ones first.
@@ -102,7 +103,10 @@ def fingerprint(study: Study, settings: Any) -> str | None:
 
     if study.out is not RUN_FOLDER or study.result is None:
         return None
-    state: list[Any] = [installed_version(), study.run.__module__, repr(settings)]
+    # Commands that compare share one function: the settings' class tells them apart.
+    kind = type(settings)
+    state: list[Any] = [installed_version(), packages(), study.run.__module__]
+    state += [f"{kind.__module__}.{kind.__qualname__}", repr(settings)]
     # What --dtype auto means depends on the device.
     state += [os.environ.get("CUDA_VISIBLE_DEVICES"), os.path.exists("/dev/nvidiactl")]
     for field, text in _texts(settings):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from headscope.heads.store import installed_version
+from headscope.installed import package_of
 from headscope.runs.plain import plain
 
 
@@ -33,9 +34,8 @@ class Signature:
     @classmethod
     def of(cls, command: str, config: Any, inputs: Mapping[str, str]) -> Signature:
         """The signature of `command` under a configuration (a dataclass or a mapping)."""
-        return cls(
-            command, configuration(config), dict(sorted(inputs.items())), installed_version()
-        )
+        version = " with ".join(filter(None, [installed_version(), package_of(command)]))
+        return cls(command, configuration(config), dict(sorted(inputs.items())), version)
 
     @property
     def hash(self) -> str:
