@@ -16,6 +16,7 @@ from typing import Any
 
 from machine import machine, table, tell
 
+from headscope.heads.store import with_details
 from headscope.runs import encode
 from headscope.studies.atlas import Atlas, atlas
 from headscope.studies.bars import progress
@@ -34,8 +35,8 @@ def main() -> None:
     told = {
         "command": "bench/demo.py",
         "machine": before,
-        "atlas": _atlas(encode(made)),
-        "survey": _survey(encode(surveyed)),
+        "atlas": _atlas(with_details(encode(made))),
+        "survey": _survey(with_details(encode(surveyed))),
         "induction": _induction(given.runs / "survey" / "runs" / "induction"),
     }
     tell(told, given.out)
@@ -50,7 +51,7 @@ def _atlas(made: Mapping[str, Any]) -> dict[str, Any]:
         "directions": len(made["directions"]),
         "best": [
             f"{one['layer']}.{one['head']}"
-            for one in sorted(made["heads"], key=lambda one: one["rank"])[:10]
+            for one in sorted(made["scores"], key=lambda one: one["rank"])[:10]
         ],
         **table(made, [""]),
     }
@@ -64,7 +65,7 @@ def _survey(made: Mapping[str, Any]) -> dict[str, Any]:
 def _induction(run: Path) -> dict[str, Any]:
     """The two heads that most often look at what followed the same token before."""
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    heads = sorted(result["heads"], key=lambda one: one["score"], reverse=True)
+    heads = sorted(result["scores"], key=lambda one: one["score"], reverse=True)
     return {"signature": result["signature"], "highest": heads[:2]}
 
 

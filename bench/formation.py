@@ -13,6 +13,7 @@ from pathlib import Path
 
 from machine import machine, tell
 
+from headscope.heads.store import with_details
 from headscope.runs import encode
 from headscope.studies.bars import progress
 from headscope.studies.compare.checkpoints import checkpoint_series
@@ -27,7 +28,7 @@ def main() -> None:
     before = machine("cpu")
     with progress() as update:
         made = formation(Formation(checkpoint_series(["pocket"])), given.runs, update)
-    result = encode(made)
+    result = with_details(encode(made))
     told = {
         "command": "bench/formation.py",
         "machine": before,

@@ -90,7 +90,7 @@ def main() -> None:
             for flag in ("kind", "by", "size", "quantile"):
                 command += [f"--{flag}", getattr(options, flag)]
             seconds, peak, output = measured(*command, "--out", str(Path(name) / "mixed"))
-            result = json.loads(output)
+            result = json.loads(output)["details"]
         rows.append(
             {
                 "documents": documents,

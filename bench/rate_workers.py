@@ -99,7 +99,7 @@ def finished(work: Work, name: str, process: subprocess.Popen[bytes]) -> dict[st
     """Wait for the command; what it says. RuntimeError if it failed."""
     if process.wait():
         raise RuntimeError((work.folder / f"{name}.log").read_text("utf-8", "replace")[-4000:])
-    said: dict[str, Any] = json.loads((work.folder / f"{name}.json").read_text("utf-8"))
+    said: dict[str, Any] = json.loads((work.folder / f"{name}.json").read_text("utf-8"))["details"]
     return said
 
 

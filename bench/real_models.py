@@ -198,6 +198,8 @@ def run(
         seconds = time.monotonic() - began
         cost.write_text(json.dumps({"seconds": seconds, "peak_bytes": used.ru_maxrss * 1024}))
     result = json.loads((out / "result.json").read_text())
+    if "tests" not in result:
+        result |= result.pop("details")
     if "rate" in step.name.split("-"):
         result["ranking"] = ranked(out / "documents")
     told = {
@@ -236,14 +238,14 @@ def random_heads(found: Path, k: int, draw: int) -> str:
     """As many random heads that are no token alignment heads, as a list."""
     import random
 
-    heads = json.loads((found / "result.json").read_text())["heads"]
+    heads = json.loads((found / "result.json").read_text())["scores"]
     pool = sorted(f"{one['layer']}.{one['head']}" for one in heads if one["score"] <= 0.1)
     return ",".join(random.Random(f"random heads {draw}").sample(pool, k))
 
 
 def previous_token_heads(found: Path, k: int) -> str:
     """The heads that look most at the token before, as a list; they are no scores of a run."""
-    heads = json.loads((found / "result.json").read_text())["heads"]
+    heads = json.loads((found / "result.json").read_text())["scores"]
     best = sorted(heads, key=lambda row: -row["previous_token"])[:k]
     return ",".join(f"{row['layer']}.{row['head']}" for row in best)
 
@@ -275,13 +277,13 @@ LONG = (
 def brief(result: dict[str, Any]) -> dict[str, Any]:
     """The figures of a result, without lists of sentences and other long parts."""
     kept = {name: value for name, value in result.items() if name not in LONG}
-    if isinstance(kept.get("heads"), list):
+    if isinstance(kept.get("scores"), list):
         # Of heads by several scores the best by each.
         others = ("previous_token", "translation_score_above_chance")
-        kept["heads"] = [
+        kept["scores"] = [
             row
-            for at, row in enumerate(kept["heads"])
-            if at < 20 or isinstance(row, str) or any(row.get(name, 0) > 0.05 for name in others)
+            for at, row in enumerate(kept["scores"])
+            if at < 20 or any(row.get(name, 0) > 0.05 for name in others)
         ]
     if "tests" in kept:
         kept |= table(kept)
@@ -290,7 +292,7 @@ def brief(result: dict[str, Any]) -> dict[str, Any]:
             code: {
                 name: value
                 for name, value in brief(found).items()
-                if name not in ("heads", "layers")
+                if name not in ("scores", "layers")
             }
             for code, found in kept["languages"].items()
         }

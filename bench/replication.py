@@ -325,7 +325,7 @@ def shares(runs: Path) -> dict[str, Any]:
     scored = {
         place.parent.name: {
             (row["layer"], row["head"]): (row["score"], row["above_chance"])
-            for row in json.loads(place.read_text())["heads"]
+            for row in json.loads(place.read_text())["scores"]
         }
         for place in sorted(runs.glob("*-ts-*/result.json"))
     }

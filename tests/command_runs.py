@@ -15,9 +15,10 @@ from headscope.measure.metrics import chrf
 from headscope.papers.trater import COMMAND
 from headscope.papers.trater.evidence import describe
 from headscope.papers.trater.experiment import Mixture
+from headscope.papers.trater.result import TraterResult
 from headscope.papers.trater.training import WORD_TASKS
 from headscope.pocket.tasks import write_tasks
-from headscope.runs import open_run
+from headscope.runs import carry_out, decode, plain
 from language_helpers import write_documents
 from lm_helpers import saved
 from paper_run_helpers import write_paper, write_papers
@@ -220,6 +221,9 @@ def _trater(out: Path) -> Path:
                 },
             })  # fmt: skip
     corpus = {"documents": {"plain": 70, "bilingual": 30}, "bilingual_share_of_tokens": 0.3}
-    with open_run(out, COMMAND, {"settings": {}}, {"model": "made up"}) as run:
-        run.finish({"signature": run.signature, "corpus": corpus, **describe(mixtures, measured)})
+    described = {"corpus": corpus, **describe(mixtures, measured)}
+    result: TraterResult = decode(TraterResult, plain(described))
+    carry_out(
+        COMMAND, out, {"settings": {}}, {"model": "made up"}, lambda run: result, kind=TraterResult
+    )
     return out

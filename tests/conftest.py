@@ -42,6 +42,13 @@ class Said(NamedTuple):
     err: str
 
 
+def json_of(text: str | bytes) -> dict[str, Any]:
+    """The JSON of a result, what stands in its `details` beside all else."""
+    from headscope.heads.store import with_details
+
+    return with_details(json.loads(text))
+
+
 @pytest.fixture
 def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
     """Run the command line in this process: `command("align", "--data", path)`."""

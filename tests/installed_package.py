@@ -40,8 +40,8 @@ def find_depth(config, out=None, progress=None):
 
 def show(result, run):
     """The deepest heads."""
-    table = head_table("Every head, deepest first", {"mean": result.heads})
-    return Shown("Depth", "Which heads lie deep?", [strongest(result.heads)], figure=table)
+    table = head_table("Every head, deepest first", {"mean": result.scored})
+    return Shown("Depth", "Which heads lie deep?", [strongest(result.scored)], figure=table)
 
 
 command = Study(FindDepth, find_depth, result=ScoresResult, show=show, measures="depth")

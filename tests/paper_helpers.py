@@ -12,6 +12,7 @@ from headscope.estimates import Estimate
 from headscope.evidence.controls import CONTROLS
 from headscope.evidence.rows import Condition, Evidence, Level, Statistic, Tested
 from headscope.heads import Geometry
+from headscope.heads.store import RUN_FORMAT
 from headscope.papers.claims import claims_of, judged
 from headscope.papers.paper import Experiment, Missing, PaperData, Setting, Step, StudyRun
 from headscope.papers.plan import make_plan
@@ -59,7 +60,7 @@ def put(setting: Setting, step: str, result: Any, command: str | None = None) ->
     (folder / "result.json").write_text(json.dumps(encode(result)), encoding="utf-8")
     if command is not None:
         (folder / "run.json").write_text(json.dumps({"command": command}), encoding="utf-8")
-    done = json.dumps({"format": 1, "result": file_digest(folder / "result.json")})
+    done = json.dumps({"format": RUN_FORMAT, "result": file_digest(folder / "result.json")})
     (folder / "DONE.json").write_text(done, encoding="utf-8")
     return folder
 

@@ -6,7 +6,8 @@ from math import sin
 from pathlib import Path
 from typing import Any
 
-from headscope.runs import encode, open_run
+from headscope.papers.show import PaperResult, PapersResult
+from headscope.runs import carry_out, decode, encode, plain
 from headscope.shown.blocks import (
     Bars,
     Cell,
@@ -224,7 +225,7 @@ def write_paper(out: Path, **more: Any) -> Path:
             "question": "Do few attention heads hold what a model needs for one task?",
             "method": ["One gate a head is trained.", "The rest is frozen.", "Then it is tested."],
         },
-        "command": "headscope reproduce heads-up --model pocket",
+        "command_line": "headscope reproduce heads-up --model pocket",
         "model": MODEL,
         "answer": {"found": "1 of 2 holds.", "sure": "One training a mask.", "claims": CLAIMS},
         "experiments": experiments(),
@@ -233,9 +234,7 @@ def write_paper(out: Path, **more: Any) -> Path:
         "failed": {},
         **more,
     }
-    with open_run(out, "reproduce heads-up", {"settings": {}}, {"model": "made up"}) as run:
-        run.finish({"signature": run.signature, "run": str(out), **result})
-    return out
+    return _finished(out, "reproduce heads-up", PaperResult, result)
 
 
 def write_papers(out: Path, **more: Any) -> Path:
@@ -256,7 +255,7 @@ def write_papers(out: Path, **more: Any) -> Path:
         for at, name in enumerate(("token-alignment-heads", "lahis", "heads-up"))
     ]
     result = {
-        "command": "headscope reproduce all --model pocket",
+        "command_line": "headscope reproduce all --model pocket",
         "model": MODEL,
         "papers": papers,
         "totals": {key: 3 * value for key, value in totals.items()},
@@ -264,6 +263,12 @@ def write_papers(out: Path, **more: Any) -> Path:
         "seconds": 1234.5,
         **more,
     }
-    with open_run(out, "reproduce all", {"settings": {}}, {"model": "made up"}) as run:
-        run.finish({"signature": run.signature, "run": str(out), **result})
+    return _finished(out, "reproduce all", PapersResult, result)
+
+
+def _finished(
+    out: Path, command: str, kind: type[PaperResult | PapersResult], result: dict[str, Any]
+) -> Path:
+    made = decode(kind, plain(result))
+    carry_out(command, out, {"settings": {}}, {"model": "made up"}, lambda run: made, kind=kind)
     return out

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import find_helpers
+from conftest import json_of
 from headscope.answers import LINE, QUOTES, answer_of, answer_span
 from headscope.cli import main
 from headscope.data.pairs import PairFile, write_pairs
@@ -241,14 +242,14 @@ def test_the_command_line_warns_once_and_keeps_its_json(
     command += ["--data", str(untrained[1]), "--max-new-tokens", "3", "--limit", "4"]
     assert main([*command, "--json", "--out", str(tmp_path / "json")]) == 0
     said = capsys.readouterr()
-    assert json.loads(said.out)["baseline_works"] is False
+    assert json_of(said.out)["baseline_works"] is False
     assert [line for line in said.err.splitlines() if line.startswith("warning: ")] == [
         line for line in said.err.splitlines() if "does not do this task" in line
     ]
     assert main([*command, "--out", str(tmp_path / "json")]) == 0  # finished: told from the run
     text = capsys.readouterr().out
     assert text.startswith("Warning: The original model does not do this task")
-    check = json.loads(said.out)["baseline_check"]
+    check = json_of(said.out)["baseline_check"]
     assert all(one["input"] in text for one in check["en-de"]["shown"])
     assert check["try"] in " ".join(text.split())
 
@@ -294,7 +295,7 @@ def test_every_check_of_heads_says_that_the_model_does_not_do_the_task(
         spoken += ["--model", str(model)]
     said = command(*spoken, "--out", tmp_path / "run", "--json")
     assert said.code == 0, said.err
-    told = json.loads(said.out)
+    told = json_of(said.out)
     assert told["baseline_works"] is False
     check = told.get("details", told)["baseline_check"]
     assert check[name]["works"] is False and check[name]["reasons"]

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import find_helpers
+from conftest import json_of
 from headscope.data.pairs import PairSource, read_pairs, write_pairs
 from headscope.errors import Caution, InputError
 from headscope.pocket.sample import sample_pairs
@@ -41,7 +42,7 @@ def test_links_of_the_data_are_taken_over(command: Command, data: Path, tmp_path
     arguments = ("--data", data, "--pair", "en-de", "--out", out, "--json")
     code, said, err = command("align", *arguments)
     assert (code, err) == (0, "")
-    told = json.loads(said)
+    told = json_of(said)
     links = [pair.links or frozenset() for pair in read_pairs(PairSource(str(data), "en-de")).pairs]
     assert told["aligner"] == "links"
     assert (told["pairs"], told["skipped"]) == (10, 0)
@@ -59,7 +60,7 @@ def test_columns_and_languages_may_be_named(command: Command, plain: Path, tmp_p
         "--limit", 6, "--out", out, "--json",
     )  # fmt: skip
     assert code == 0
-    told = json.loads(said)
+    told = json_of(said)
     assert told["aligner"] == "eflomal"
     assert told["pairs"] == 6
     assert told["fitted_on"] == 20
@@ -71,13 +72,13 @@ def test_the_same_command_again_computes_nothing(
 ) -> None:
     out = tmp_path / "links.tsv"
     arguments = ("align", "--data", data, "--pair", "en-de", "--out", out, "--json")
-    first = json.loads(command(*arguments).out)
+    first = json_of(command(*arguments).out)
 
     def fail(*_: object) -> None:
         raise AssertionError("links were computed again")
 
     monkeypatch.setattr("headscope.data.align.align_words", fail)
-    second = json.loads(command(*arguments).out)
+    second = json_of(command(*arguments).out)
     del first["seconds"], second["seconds"]
     assert first == second
 
@@ -184,7 +185,7 @@ def test_the_signature_tells_options_and_data_apart(
     def signature(*arguments: object) -> str:
         out = tmp_path / f"out{len(list(tmp_path.iterdir()))}.tsv"
         said = command("align", "--pair", "en-de", *arguments, "--out", out, "--json").out
-        return str(json.loads(said)["signature"])
+        return str(json_of(said)["signature"])
 
     assert signature("--data", data) == signature("--data", copy)
     assert signature("--data", data) != signature("--data", data, "--limit", 5)

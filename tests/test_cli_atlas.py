@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from conftest import json_of
 from lm_helpers import saved
 
 Command = Callable[..., Any]
@@ -35,16 +35,17 @@ def test_controls_are_those_of_every_comparison(
     command: Command, arguments: tuple[object, ...], tmp_path: Path
 ) -> None:
     """Random heads and those of the same layers; others by name, as `verify removal` draws them."""
-    told = json.loads(command(*arguments, "--json").out)
+    told = json_of(command(*arguments, "--json").out)
     assert [*told["controls"]] == ["random", "same layers"]
     named = (*arguments[:-1], tmp_path / "named", "--control", "outside", "--control", "equal-norm")
-    third = sorted((each["score"] for each in told["heads"]), reverse=True)[2]
+    third = sorted((each["score"] for each in told["scores"]), reverse=True)[2]
     made = command(*named, "--threshold", third, "--json")
     assert made.code == 0, made.err
-    told = json.loads(made.out)
+    told = json_of(made.out)
     assert [*told["controls"]] == ["outside", "equal norm"]
     (own,) = ({*each["heads"]} for each in told["conditions"] if each["kind"] == "selected")
-    aligned = {f"{each['layer']}.{each['head']}" for each in told["heads"] if each["score"] > third}
+    rows = [row for row in told["scores"] if row["score"] > third]
+    aligned = {f"{row['layer']}.{row['head']}" for row in rows}
     drawn = [each for each in told["conditions"] if each["draw"] is not None]
     assert aligned and {len(each["heads"]) for each in drawn} == {len(own)}
     for each in drawn:
@@ -57,7 +58,7 @@ def test_the_report_can_be_written_again_elsewhere(
     assert command(*arguments).code == 0
     run, file = Path(str(arguments[-1])), tmp_path / "again.html"
     code, said, _ = command("report", run, "--out", file, "--json")
-    told = json.loads(said)
+    told = json_of(said)
     assert code == 0
     assert (told["run"], told["reports"]) == (str(file), [str(file)])
     assert file.read_bytes() == (run / "report.html").read_bytes()
@@ -87,7 +88,7 @@ def test_a_moved_run_tells_where_it_is_now(
     assert command(*arguments).code == 0
     moved = tmp_path / "moved"
     shutil.copytree(str(arguments[-1]), moved)
-    told = json.loads(command(*arguments[:-1], moved, "--json").out)
+    told = json_of(command(*arguments[:-1], moved, "--json").out)
     assert told["run"] == str(moved)
     assert told["report"] == str(moved.resolve() / "report.html")
 

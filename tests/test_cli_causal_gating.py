@@ -101,4 +101,4 @@ def test_a_loss_that_is_no_number_stops_and_the_run_goes_on(
     done = find_causal_gating(config, tmp_path / "run")
     assert len(calls) == 4 + 4  # the first fit was kept
     whole = find_causal_gating(config, tmp_path / "whole")
-    assert done.heads == whole.heads and done.evidence == whole.evidence
+    assert done.scored == whole.scored and done.evidence == whole.evidence

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conftest import json_of
 from headscope.heads import Geometry, HeadScores, save_scores
 from headscope.runs import open_run
 from lm_helpers import saved
@@ -113,7 +114,7 @@ def test_top_sets_and_classes_over_directions(command: Command, tmp_path: Path) 
     def classes(*more: object) -> dict[str, object]:
         out = tmp_path / f"classes {more}"
         said = command("compare", "classes", tmp_path / "run", *more, "--out", out, "--json").out
-        return dict(json.loads(said)["models"][0])
+        return dict(json_of(said)["models"][0])
 
     one = classes()
     assert one["counted_over"] == 2
@@ -181,9 +182,9 @@ def test_revisions_in_the_hub_cache_are_a_series(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    (code, out, err), missing = json.loads(done.stdout)
+    (code, out, err), missing = json_of(done.stdout)
     assert code == 0, err
-    told = json.loads(out)
+    told = json_of(out)
     assert [(one["name"], one["step"]) for one in told["checkpoints"]] == [
         ("step20", 20),
         ("step100", 100),

@@ -14,7 +14,7 @@ import torch
 from safetensors.numpy import save_file
 from small_models import build
 
-from conftest import Said
+from conftest import Said, json_of
 from headscope.heads import Gate, Geometry, HeadSet, Origin
 from headscope.lm import LanguageModel
 from headscope.results.export import ExportedModel
@@ -33,7 +33,7 @@ def test_the_bundled_model_without_two_heads_is_an_ordinary_model(
     arguments = ("use", "export", "--heads", "2.1,3.3", "--out", out, "--json")
     said = command(*arguments)
     assert said.code == 0, said.err
-    told = json.loads(said.out)
+    told = json_of(said.out)
     assert told["path"] == str(out / "checkpoint") and told["as"] == "checkpoint"
     assert [(one["layer"], one["head"], one["gate"]) for one in told["heads"]] == [
         (2, 1, 0.0),
@@ -42,7 +42,7 @@ def test_the_bundled_model_without_two_heads_is_an_ordinary_model(
     assert told["check"]["largest_difference"] == 0 < 1 < told["check"]["untouched_difference"]
     assert told["base"]["license"] == "apache-2.0"
     assert told["model"]["digest"] == pocket.digest
-    again = json.loads(command(*arguments).out)
+    again = json_of(command(*arguments).out)
     assert again == told
 
     # The folder is a model for others, and for headscope itself.
@@ -55,7 +55,7 @@ def test_the_bundled_model_without_two_heads_is_an_ordinary_model(
     assert found["generated_text"][: len(wanted)] == wanted
     said = command("use", "export", "--model", told["path"], "--heads", "0.0", "--no-prove",
                    "--out", tmp_path / "second", "--json")  # fmt: skip
-    second = json.loads(said.out)
+    second = json_of(said.out)
     assert second["check"] is None and second["check_note"] == "not asked for"
     assert second["base"]["license"] == "apache-2.0"  # from the card that the first one wrote
 
@@ -65,7 +65,7 @@ def test_an_adapter_is_written_and_compared(command: Command, model: Path, tmp_p
     said = command("use", "export", "--model", model, "--heads", "1.1,0.2,0.0", "--k", 2,
                    "--scale", 0.5, "--as", "ia3", "--out", tmp_path / "run", "--json")  # fmt: skip
     assert said.code == 0, said.err
-    told = json.loads(said.out)
+    told = json_of(said.out)
     adapter = Path(told["path"])
     config = json.loads((adapter / "adapter_config.json").read_text())
     assert config["target_modules"] == config["feedforward_modules"] == ["o_proj"]
@@ -81,7 +81,7 @@ def test_lora_adapters_are_written_and_compared(
     arguments = ("use", "export", "--model", model, "--heads", "1.1,0.2,0.0", "--as", "lora")
     said = command(*arguments, "--scale", 0.5, "--out", tmp_path / "run", "--json")
     assert said.code == 0, said.err
-    told = json.loads(said.out)
+    told = json_of(said.out)
     assert told["path"] == str(tmp_path / "run" / "adapter") and told["as"] == "lora"
     assert (told["lora_rank"], told["heads_in_rank_512"], told["rank"]) == (32, 4, None)
     check = told["check"]
@@ -90,7 +90,7 @@ def test_lora_adapters_are_written_and_compared(
     assert "Rank and alpha are 32" in card and "1 + s (g - 1)" in card and "lora" in card
 
     said = command(*arguments, "--one-a-head", "--out", tmp_path / "each", "--json")
-    told = json.loads(said.out)
+    told = json_of(said.out)
     names = ["head-0-0", "head-0-2", "head-1-1"]
     assert [one["name"] for one in told["adapters"]] == names
     assert [one["heads"] for one in told["adapters"]] == [["0.0"], ["0.2"], ["1.1"]]
@@ -115,7 +115,7 @@ def test_every_set_has_an_adapter_of_its_name(
     sets = ("--set", "es=0.1,0.2", "--set", f"soft={soft}")
     said = command(*arguments, *sets, "--out", tmp_path / "run")
     assert said.code == 0, said.err
-    told = json.loads(said.out)
+    told = json_of(said.out)
     assert [(one["name"], one["heads"], one["lora_rank"]) for one in told["adapters"]] == [
         ("es", ["0.1", "0.2"], 32),
         ("soft", ["0.3", "1.1"], 16),
@@ -128,7 +128,7 @@ def test_every_set_has_an_adapter_of_its_name(
         (1, 1): 0.25,
     }
     assert "soft" in (tmp_path / "run/adapters/soft/README.md").read_text(encoding="utf-8")
-    again = json.loads(command(*arguments, *sets, "--out", tmp_path / "run").out)
+    again = json_of(command(*arguments, *sets, "--out", tmp_path / "run").out)
     assert again == told
     # Another division of the same heads is another run.
     said = command(*arguments, "--set", "a=0.1", "--out", tmp_path / "run")
@@ -168,7 +168,7 @@ def test_a_lora_adapter_of_a_quantised_base_is_made_from_its_dequantised_weights
     said = command("use", "export", "--model", "tiny.gguf", "--heads", "0.1,1.3", "--as", "lora",
                    "--out", "run", "--json")  # fmt: skip
     assert said.code == 0, said.err
-    told = json.loads(said.out)
+    told = json_of(said.out)
     assert told["check"]["largest_difference"] <= told["check"]["allowed"] < 1e-4
     adapter = tmp_path / "run" / "adapter"
     stored = {one.name: one.data for one in gguf.GGUFReader(adapter / "adapter.gguf").tensors}
@@ -187,7 +187,7 @@ def test_a_lora_adapter_of_weights_quantised_while_loading(
     said = command("use", "export", "--model", model, "--heads", "0.1,1.3", "--as", "lora",
                    "--quantise", "4bit", "--out", tmp_path / "run", "--json")  # fmt: skip
     assert said.code == 0, said.err
-    check = json.loads(said.out)["check"]
+    check = json_of(said.out)["check"]
     assert check["largest_difference"] <= check["allowed"] < 0.1 * check["untouched_difference"]
     card = (tmp_path / "run" / "adapter" / "README.md").read_text(encoding="utf-8")
     assert "bitsandbytes 4 bits" in card
@@ -198,7 +198,7 @@ def run_of_gate(folder: Path, values: Any, origin: Origin | None = None, **resul
     folder.mkdir()
     gate = Gate(Geometry.uniform(2, 4), values, origin or Origin())
     gate.save_pretrained(folder / "gate")
-    for name, content in (("run", {}), ("DONE", {"format": 1}), ("result", result)):
+    for name, content in (("run", {}), ("DONE", {"format": 2}), ("result", result)):
         (folder / f"{name}.json").write_text(json.dumps(content))
     return folder
 
@@ -214,7 +214,7 @@ def test_masks_soft_gates_and_their_feed_forward_gates_are_exported(
     said = command("use", "export", "--model", model, "--gate", run, "--outside", 0.25,
                    "--out", tmp_path / "one", "--json")  # fmt: skip
     assert said.code == 0, said.err
-    told = json.loads(said.out)
+    told = json_of(said.out)
     assert {(one["layer"], one["head"]): one["gate"] for one in told["heads"]} == {
         (0, 1): 0.25,
         (0, 2): 0.25,
@@ -229,7 +229,7 @@ def test_masks_soft_gates_and_their_feed_forward_gates_are_exported(
     soft = run_of_gate(tmp_path / "soft", np.linspace(0.1, 2, 8).reshape(2, 4))
     said = command("use", "export", "--model", model, "--gate", soft, "--out", tmp_path / "two",
                    "--json")  # fmt: skip
-    told = json.loads(said.out)
+    told = json_of(said.out)
     assert len(told["heads"]) == 8 and told["check"]["largest_difference"] < 1e-4
     assert Gate.from_pretrained(tmp_path / "two" / "gate") == Gate.from_pretrained(soft / "gate")
 
@@ -275,7 +275,7 @@ def test_rounding_to_half_of_the_bits_is_no_excuse_for_a_wrong_export(
     arguments = ("use", "export", "--model", tmp_path / "model", "--heads", "0.1", "--scale", 0.95)
     said = command(*arguments, "--out", tmp_path / "right", "--json")
     assert said.code == 0, said.err
-    check = json.loads(said.out)["check"]
+    check = json_of(said.out)["check"]
     assert check["allowed"] < check["untouched_difference"] < 0.1 * check["largest_logit"]
     monkeypatch.setattr(checkpoint, "scaled_blocks", lambda one, factors: one.blocks())
     out = tmp_path / "wrong"
@@ -324,7 +324,7 @@ def test_a_gguf_file_is_written_dequantised(
     arguments = ("use", "export", "--model", "tiny.gguf", "--heads", "0.1,1.3")
     said = command(*arguments, "--out", "run", "--json")
     assert said.code == 0, said.err
-    told = json.loads(said.out)
+    told = json_of(said.out)
     assert told["check"]["largest_difference"] == 0 < told["check"]["untouched_difference"]
     assert (told["model"]["dequantised"], told["model"]["quantised"]) == ("Q8_0", None)
     assert (told["base"]["name"], told["base"]["license"]) == ("tiny.gguf", "mit")
@@ -362,7 +362,7 @@ def test_heads_are_taken_out_for_good(command: Command, loaded: None, tmp_path: 
     arguments = ("use", "export", "--heads", ",".join([*heads, "2.0"]), "--as", "pruned")
     said = command(*arguments, "--out", out, "--json")
     assert said.code == 0, said.err
-    told = json.loads(said.out)
+    told = json_of(said.out)
     assert told["path"] == str(out / "checkpoint") and told["as"] == "pruned"
     check, pruned = told["check"], told["pruned"]
     assert check["largest_difference"] <= check["allowed"] < 0.01 < check["untouched_difference"]
@@ -376,14 +376,14 @@ def test_heads_are_taken_out_for_good(command: Command, loaded: None, tmp_path: 
     card = (out / "checkpoint" / "README.md").read_text(encoding="utf-8")
     assert "2 of 4 key-value groups" in card and "- layer 1: 1, 3\n" in card
     assert f"{pruned['parameters']:,} are left" in card
-    assert json.loads(command(*arguments, "--out", out, "--json").out) == told
+    assert json_of(command(*arguments, "--out", out, "--json").out) == told
     assert command("report", out).code == 0
     assert "2 of 4, with 4 heads each" in (out / "report.html").read_text(encoding="utf-8")
 
     # The smaller model is one for headscope, too: its heads have their new numbers.
     again = command("use", "export", "--model", told["path"], "--heads", "0.7", "--no-prove",
                     "--out", tmp_path / "again", "--json")  # fmt: skip
-    assert json.loads(again.out)["model"]["heads"] == 6 * 8
+    assert json_of(again.out)["model"]["heads"] == 6 * 8
 
 
 def test_a_pruned_export_that_differs_is_not_named(

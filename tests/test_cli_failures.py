@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from conftest import json_of
 from headscope.data.pairs import PairFile
 from headscope.evidence.rows import Condition
 from headscope.pocket.sample import sample_pairs
@@ -67,7 +68,7 @@ def test_a_file_has_all_its_rows_sorted(command: Command, tmp_path: Path) -> Non
     given = ("verify", "failures", "--outputs", file, "--pair", "en-tr", "--out", out)
     said = command(*given, "--json")
     assert said.code == 0, said.err
-    result = json.loads(said.out)
+    result = json_of(said.out)
     assert [case["id"] for case in result["cases"]] == [pair.id for pair in pairs.pairs]
     kinds = [case["kind"] for case in result["cases"]]
     expected = [("no translation", "hallucination", "missing details", "other")[n % 4]
@@ -80,7 +81,7 @@ def test_a_file_has_all_its_rows_sorted(command: Command, tmp_path: Path) -> Non
     assert set(result["cases"][0]) == {"id", "direction", "kind", "selected", "evidence"}
     stored = [json.loads(line) for line in (out / "cases.jsonl").read_text("utf-8").splitlines()]
     assert [row["after"] for row in stored] == outputs["after"]
-    again = json.loads(command(*given, "--json").out)
+    again = json_of(command(*given, "--json").out)
     assert again == result
 
 
@@ -89,7 +90,7 @@ def test_a_removal_run_counts_what_was_good_and_is_bad(command: Command, tmp_pat
     out = tmp_path / "failures"
     said = command("verify", "failures", folder, "--out", out, "--json")
     assert said.code == 0, said.err
-    result = json.loads(said.out)
+    result = json_of(said.out)
     assert result["condition"]["id"] == "selected 4"
     assert result["rows"] == 16 and result["selected"] == 12
     counted = [case for case in result["cases"] if case["selected"]]
@@ -102,12 +103,12 @@ def test_a_removal_run_counts_what_was_good_and_is_bad(command: Command, tmp_pat
     # The draw of as many random heads is sorted as if it had been asked for.
     drawn = command("verify", "failures", folder, "--condition", "random", "--out",
                     tmp_path / "drawn", "--json")  # fmt: skip
-    alone = json.loads(drawn.out)
+    alone = json_of(drawn.out)
     assert "random" not in alone
     own = {name: alone[name] for name in ("rows", "selected", "shares", "counts")}
     assert result["random"] == [own]
     small = command("verify", "failures", folder, "--k", 2, "--out", tmp_path / "two", "--json")
-    two = json.loads(small.out)
+    two = json_of(small.out)
     assert two["selected"] == 0 and set(two["shares"].values()) == {None}
     for wrong, words in (
         (("--k", 3), "no selected condition with k 3; it has 2, 4"),
@@ -173,7 +174,7 @@ def test_links_of_a_run_come_with_their_units_and_aligner(tmp_path: Path) -> Non
     result = json.loads((folder / "result.json").read_text())
     result["details"]["removed"]["links"] = {"method": "reference", "aligner": "eflomal"}
     (folder / "result.json").write_text(json.dumps(result))
-    done = {"format": 1, "result": file_digest(folder / "result.json")}
+    done = {"format": 2, "result": file_digest(folder / "result.json")}
     (folder / "DONE.json").write_text(json.dumps(done))
     rows = rows_of_run(folder).rows
     assert len(rows) == 16
@@ -215,7 +216,7 @@ def test_what_is_no_run_is_told(command: Command, tmp_path: Path) -> None:
     assert "give either the folder" in command("verify", "failures").err
     assert "not a finished run" in command("verify", "failures", tmp_path).err
     (tmp_path / "result.json").write_text("{}")
-    done = {"format": 1, "result": file_digest(tmp_path / "result.json")}
+    done = {"format": 2, "result": file_digest(tmp_path / "result.json")}
     (tmp_path / "DONE.json").write_text(json.dumps(done))
     assert "no result" not in command("verify", "failures", tmp_path).err
     assert "removes heads" in command("verify", "failures", tmp_path).err

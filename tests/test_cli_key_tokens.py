@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from safetensors.numpy import load_file
 
+from conftest import json_of
+
 Command = Callable[..., Any]
 PROMPT = "The cat sees a cat and a dog"
 
@@ -25,11 +27,11 @@ def test_own_answer_prompt_file_table_and_heads_of_a_run(
     assert (first.code, first.err) == (0, "")
     assert "cat#2" in first.out and f"run: {one}" in first.out
     second = command(*common, "--prompt", PROMPT, "--heads", one, "--k", 1, "--out", two, "--json")
-    told = json.loads(second.out)
+    told = json_of(second.out)
     stored = json.loads((one / "result.json").read_text())
     assert told["details"]["generated"]
     assert told["details"]["prompt"] == stored["details"]["prompt"] == PROMPT
-    assert [head["score"] for head in told["heads"]] == [stored["heads"][0]["score"]]
+    assert [head["score"] for head in told["scores"]] == [stored["scores"][0]["score"]]
     last = json.loads(
         command(
             *common, "--prompt", PROMPT, "--heads", "1.1", "--steps", "last", "--draws", 0,
@@ -37,11 +39,11 @@ def test_own_answer_prompt_file_table_and_heads_of_a_run(
         ).out
     )  # fmt: skip
     assert (last["details"]["tokens"], last["details"]["answer"], last["tests"]) == (1, "", [])
-    assert last["heads"][0]["words"][0]["token"] is None
+    assert last["scores"][0]["words"][0]["token"] is None
     # The last token of the prompt predicts the first of the answer.
     steps = load_file(one / "steps.safetensors")["mass"]
-    at = [(h["layer"], h["head"]) for h in stored["heads"]].index((1, 1))
-    assert last["heads"][0]["score"] == pytest.approx(float(steps[0, at]), abs=1e-6)
+    at = [(h["layer"], h["head"]) for h in stored["scores"]].index((1, 1))
+    assert last["scores"][0]["score"] == pytest.approx(float(steps[0, at]), abs=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from conftest import json_of
 from headscope.data.split import known_digests, sentence_digest
 from headscope.errors import InputError
 from headscope.heads import read_scores
@@ -67,7 +68,7 @@ def test_one_language_and_a_moving_gate(command: Callable[..., Any], tmp_path: P
     out = tmp_path / "run"
     said = command("find", "lahis", "--data", f"de={data}", "--update-gate", "--json", "--out", out)
     assert said.code == 0
-    result = json.loads(said.out)
+    result = json_of(said.out)
     assert result["update_gate"] and result["general"] == [] and result["general_in"] is None
     assert result["languages"]["de"]["fewer_than_usual"] is True
     assert len(result["languages"]["de"]["specific"]) == 10 and result["overlap"] == []

@@ -14,6 +14,7 @@ import pytest
 import headscope
 import mask_helpers
 import process_helpers
+from conftest import json_of
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.results.common import Leakage
@@ -52,7 +53,7 @@ def masks(tmp_path_factory: pytest.TempPathFactory, geometry: Geometry) -> dict[
 def found_by(command: Callable[..., Any], *arguments: object) -> dict[str, Any]:
     said = command(*arguments, "--json")
     assert said.code == 0, said.err
-    return dict(json.loads(said.out))
+    return dict(json_of(said.out))
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from conftest import json_of
 from headscope.errors import InputError
 from headscope.studies.report import write_report
 from headscope.use.mixing import verify_manifest
@@ -21,7 +22,7 @@ def test_a_mixture_from_the_command_line(tmp_path: Path, command: Callable[..., 
     sizes = ("--size", "en=4000", "--size", "de=50%", "--size", "is=800")
     said = command(*words, *sizes, "--out", out, "--json")
     assert said.code == 0 and said.err == ""
-    result = json.loads(said.out)
+    result = json_of(said.out)
     assert {"signature", "run", "seconds", "documents", "tokens", "manifest"} <= set(result)
     assert set(result["languages"]) == {"de", "en", "is"}
     assert abs(result["languages"]["en"]["mixture"]["tokens"] - 4000) <= 60
@@ -29,7 +30,7 @@ def test_a_mixture_from_the_command_line(tmp_path: Path, command: Callable[..., 
     found = written(out)
     assert result["documents"] == len(found)
     assert result["tokens"] == sum(one["tokens"] for one in found)
-    again = json.loads(command(*words, *sizes, "--out", out, "--json").out)
+    again = json_of(command(*words, *sizes, "--out", out, "--json").out)
     assert again == result
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from conftest import json_of
 from headscope.data.pairs import PairSource, read_pairs
 from headscope.pocket.sample import TASKS, sample_pairs
 from headscope.pocket.train import PocketTraining
@@ -24,7 +25,7 @@ def test_a_sample_is_a_file_of_sentence_pairs_with_links(
     arguments = ("--pair", "en-de", "--split", "test", "--n", 12, "--seed", 7, "--out", file)
     code, out, err = command("pocket", "sample", *arguments, "--json")
     assert (code, err) == (0, "")
-    told = json.loads(out)
+    told = json_of(out)
     assert told["run"] == str(file)
     assert told["pairs"] == 12
     assert told["signature"].startswith("headscope-")
@@ -42,7 +43,7 @@ def test_the_same_command_writes_the_same_file_and_another_seed_another(
     def sample(name: str, seed: int) -> tuple[str, bytes]:
         file = tmp_path / name
         arguments = ("--pair", "ru-tr", "--n", 5, "--seed", seed, "--out", file, "--json")
-        told = json.loads(command("pocket", "sample", *arguments).out)
+        told = json_of(command("pocket", "sample", *arguments).out)
         return told["signature"], file.read_bytes()
 
     assert sample("one.tsv", 1) == sample("two.tsv", 1)
@@ -51,7 +52,7 @@ def test_the_same_command_writes_the_same_file_and_another_seed_another(
 
 
 def test_the_list_names_what_there_is(command: Callable[..., Any]) -> None:
-    told = json.loads(command("pocket", "sample", "--list", "--json").out)
+    told = json_of(command("pocket", "sample", "--list", "--json").out)
     assert told["languages"] == list(CODES)
     assert told["directions"] == list(DIRECTIONS)
     assert told["splits"] == ["train", "dev", "test"]
@@ -73,7 +74,7 @@ def test_training_hands_its_settings_on_and_tells_where_the_weights_are(
 
     monkeypatch.setattr("headscope.studies.pocket.train.train_pocket", train)
     arguments = ("--out", tmp_path, "--steps", 9, "--seed", 4, "--stop-after", 2, "--json")
-    told = json.loads(command("pocket", "train", *arguments).out)
+    told = json_of(command("pocket", "train", *arguments).out)
     assert seen["config"] == PocketTraining(steps=9, seed=4)
     assert (seen["out"], seen["device"], seen["stop_after"]) == (tmp_path, "cpu", 2)
     assert told["finished"] is (name == "final")
@@ -110,7 +111,7 @@ def test_a_corpus_is_written_with_labels_and_the_same_for_the_same_seed(
 ) -> None:
     file, again = tmp_path / "corpus.jsonl", tmp_path / "again.jsonl"
     wanted = ("pocket", "sample", "--bilingual", "0.2", "--n", 60, "--seed", 3, "--split", "test")
-    told = json.loads(command(*wanted, "--out", file, "--json").out)
+    told = json_of(command(*wanted, "--out", file, "--json").out)
     records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
     assert len(records) == told["documents"] == 60 and told["run"] == str(file)
     assert told["bilingual"] == sum(one["kind"] == "bilingual" for one in records) > 3

@@ -4,7 +4,6 @@ has changed."""
 from __future__ import annotations
 
 import errno
-import json
 import os
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from conftest import json_of
 from headscope.cli.repeat import REPEATS, fingerprint
 from headscope.heads import store
 from headscope.settings import build, options_in
@@ -108,7 +108,7 @@ def test_what_has_changed_is_looked_at_again(
     again = command(*GIVEN)
     assert (again.code, len(loads)) == (0, 2)
     if change is changed_data:
-        assert json.loads(again.out)["signature"] != json.loads(first.out)["signature"]
+        assert json_of(again.out)["signature"] != json_of(first.out)["signature"]
     assert command(*GIVEN) == again
     assert len(loads) == 2
 
@@ -125,7 +125,7 @@ def test_data_that_changes_meanwhile_is_not_what_was_read(
     monkeypatch.setattr(ModelChoice, "load_for", changing)
     first = command(*GIVEN)
     again = command(*GIVEN)
-    assert json.loads(again.out)["signature"] != json.loads(first.out)["signature"]
+    assert json_of(again.out)["signature"] != json_of(first.out)["signature"]
 
 
 def test_a_linked_folder_is_not_taken_for_unchanged(place: Path, command: Command) -> None:

@@ -13,6 +13,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import process_helpers
+from conftest import json_of
 from headscope.evidence.rows import Condition
 from headscope.find.trained_gates import SoftGate
 from headscope.heads import Gate, HeadScores, HeadSet
@@ -140,4 +141,4 @@ def test_heads_found_on_the_tested_contexts_are_refused(
     code, _, err = command(*again, "--seed", 1)
     assert code == 2 and "are on a context that these heads were found on" in err
     code, said, _ = command(*again, "--seed", 1, "--allow-overlap", "--json")
-    assert code == 0 and json.loads(said)["details"]["leakage"]["overlap"] > 0
+    assert code == 0 and json_of(said)["details"]["leakage"]["overlap"] > 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from conftest import json_of
 from headscope.pocket.tasks import write_tasks
 from headscope.verify.other_tasks import library as task_library
 
@@ -50,15 +50,15 @@ def test_a_stopped_run_goes_on_where_it_was(
     calls.extend([()] * 4)  # no longer stops, and counts on
     done = command(*asked(folder, out), "--limit", "2", "--json")
     assert len(calls) == 4 + 12 - 3
-    first, second = json.loads(whole.out), json.loads(done.out)
+    first, second = json_of(whole.out), json_of(done.out)
     assert first["levels"] == second["levels"] and first["tests"] == second["tests"]
     again = command(*asked(folder, out), "--limit", "2", "--json")
-    assert json.loads(again.out)["levels"] == first["levels"] and len(calls) == 13
+    assert json_of(again.out)["levels"] == first["levels"] and len(calls) == 13
 
 
 def test_mean_ablation_and_doses_run(command: Command, folder: Path, tmp_path: Path) -> None:
     more = ("--limit", "2", "--ablate", "mean", "--gate", "0", "--gate", "2", "--json")
-    result = json.loads(command(*asked(folder, tmp_path / "run"), *more).out)
+    result = json_of(command(*asked(folder, tmp_path / "run"), *more).out)
     rows = [row for row in result["conditions"] if row["kind"] == "selected"]
     assert [(row["gate"], row["replacement"]) for row in rows] == [(0.0, "mean"), (2.0, "mean")]
     measured = {row["condition"] for row in result["levels"] if row["part"] == CHOICE}
@@ -67,7 +67,7 @@ def test_mean_ablation_and_doses_run(command: Command, folder: Path, tmp_path: P
 
 def test_the_list_names_every_group(command: Command) -> None:
     code, said, _ = command("verify", "tasks", "--list", "--json")
-    assert code == 0 and json.loads(said)["groups"] == task_library.GROUPS
+    assert code == 0 and json_of(said)["groups"] == task_library.GROUPS
 
 
 @pytest.mark.parametrize(
@@ -138,6 +138,6 @@ def test_one_choice_alone_has_no_accuracy_above_chance(command: Command, tmp_pat
         "--out", tmp_path / "run", "--json",
     )  # fmt: skip
     assert said.code == 0, said.err
-    told = json.loads(said.out)
+    told = json_of(said.out)
     assert told["details"]["tasks"]["own"]["chance"] == 1
     assert {row["statistic"] for row in told["levels"]} == {"acc"}

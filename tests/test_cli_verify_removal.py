@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from conftest import json_of
 from verify_helpers import write_data
 
 Command = Callable[..., Any]
@@ -42,7 +43,7 @@ def test_heads_of_a_run_know_what_they_were_found_on(
         assert "--allow-overlap" in err and str(found) in err
         assert not out.exists()
     told = command(*fixed, "--heads", found, "--allow-overlap", "--out", out, "--json").out
-    assert json.loads(told)["details"]["leakage"] == {"known": True, "overlap": 2, "of": 5}
+    assert json_of(told)["details"]["leakage"] == {"known": True, "overlap": 2, "of": 5}
     # A sentence counts whichever side it stands on.
     back = write_data(tmp_path / "back.tsv", 5, reverse=True)
     code, _, err = command(*fixed[:5], back, "--pair", "de-en", "--heads", found)

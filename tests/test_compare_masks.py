@@ -268,7 +268,7 @@ def test_what_heads_cost_more_is_paired_by_document(tmp_path: Path) -> None:
 def test_the_run_compares_every_language_and_goes_by_the_runs_it_read(tmp_path: Path) -> None:
     def finish(folder: Path, result: dict[str, Any]) -> Path:
         (folder / "result.json").write_text(json.dumps(result))
-        done = {"format": 1, "result": file_digest(folder / "result.json")}
+        done = {"format": 2, "result": file_digest(folder / "result.json")}
         (folder / "DONE.json").write_text(json.dumps(done))
         return folder
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from command_runs import CommandRun
+from conftest import json_of
 from headscope.settings import options_in
 from headscope.studies.registry import COMMANDS, study_of
 
@@ -41,7 +42,7 @@ def test_any_listed_control_can_be_drawn_and_shown_alone(
         if found.code or shown.code:
             wrong[made.command] = found.err, shown.err
             continue
-        given = set(json.loads(found.out)["controls"])
+        given = set(json_of(found.out)["controls"])
         assert "equal norm" in given, made.command
         assert not given & {"random", "same layers", "shuffled"}, made.command
         drawn.add(made.command)

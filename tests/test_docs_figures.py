@@ -350,7 +350,7 @@ def test_the_translation_heads_of_a_real_model_are_those_that_were_stored(pair: 
     assert counts == "{} ({})".format(
         step["counts_above_chance"]["token_alignment"], step["counts"]["token_alignment"]
     )
-    ranked = sorted(step["heads"], key=lambda row: row["rank"])[:8]
+    ranked = sorted(step["scores"], key=lambda row: row["rank"])[:8]
     assert heads == " · ".join(
         f"{row['layer']}.{row['head']} {row['above_chance']:.2f}" for row in ranked
     )
@@ -411,7 +411,7 @@ def test_the_removal_of_a_real_model_by_text_is_the_stored_one() -> None:
 
 def test_the_single_heads_of_a_real_model_are_the_stored_ones() -> None:
     step = stored("real-models")["steps"]["heads"]
-    rows = {f"{row['layer']}.{row['head']}": row for row in step["heads"]}
+    rows = {f"{row['layer']}.{row['head']}": row for row in step["scores"]}
 
     def number(value: float, digits: int = 3) -> str:
         return f"{value:.{digits}f}".replace("-", "−")

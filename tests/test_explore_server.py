@@ -459,7 +459,7 @@ def test_heads_of_runs_are_shown(
         "translation-score, de → en", "translation-score, en → de",
     ]  # fmt: skip
     assert mean["by"] == mean["columns"][0]["key"] == "above_chance"
-    by_place = {head.place: head for head in found.heads}
+    by_place = {head.place: head for head in found.scored}
     for at, head in enumerate(pocket.geometry.heads()):
         values = {column["key"]: column["values"][at] for column in mean["columns"]}
         assert values["score"] == by_place[head].score

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from browser_helpers import chromium, visit
+from conftest import json_of
 from explore_process import Served, events_in, explored, one
 from headscope.evidence.controls import CONTROLS, sets_of
 from headscope.heads import HeadSet
@@ -192,7 +193,7 @@ def test_the_copied_command_and_python_write_the_same(
     made = subprocess.run(
         f"{command} --json", shell=True, cwd=tmp_path, capture_output=True, text=True, check=True
     )
-    assert json.loads(made.stdout)["outputs"][0]["text"] == gated
+    assert json_of(made.stdout)["outputs"][0]["text"] == gated
     capsys.readouterr()
     exec(compile(copied["python"], "copied", "exec"), {})
     assert capsys.readouterr().out.strip() == gated

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 import headscope
-from conftest import Said
+from conftest import Said, json_of
 from headscope.heads import Head, HeadSet
 from headscope.lm import LanguageModel, answers_at, replacement
 from headscope.lm.generation import GenerateConfig
@@ -64,14 +64,14 @@ def test_the_page_makes_a_command(
         patch.setattr(Run, "append_tensors", stopped)
         assert command(*asked).code == 130
     made = command(*asked, "--json")
-    result = json.loads(made.out)
+    result = json_of(made.out)
     assert (out / "DONE.json").exists() and result["examples"] == 6
     assert command(*asked, "--json").out == made.out
 
     lm = headscope.load("pocket")
     documents = headscope.read_run(out)
     expected = naive(lm, 16, 6)
-    ours = {(head["layer"], head["head"]): head["score"] for head in result["heads"]}
+    ours = {(head["layer"], head["head"]): head["score"] for head in result["scores"]}
     assert ours == {place: pytest.approx(value) for place, value in expected.items()}
     shown = command(*asked).out
     assert "Strongest: " in shown and "run: " in shown
@@ -89,7 +89,7 @@ def test_the_page_makes_a_method_of_surveys(
     assert "reach " in listed and "how often a head looks far back" in listed
     wanted = ("--method", "reach", "--method", "induction")
     made = command("survey", "pocket", *wanted, "--quick", "--out", tmp_path / "s", "--json")
-    rows = json.loads(made.out)["runs"]
+    rows = json_of(made.out)["runs"]
     assert [(row["method"], row["compared"]) for row in rows] == [
         ("reach", True),
         ("induction", True),
@@ -136,13 +136,13 @@ def test_the_page_makes_a_command_that_compares(
              "--draws", 2, "--out", tmp_path / "run")  # fmt: skip
     made = command(*asked, "--json")
     assert made.code == 0, made.err
-    result = json.loads(made.out)
+    result = json_of(made.out)
     assert command(*asked, "--json").out == made.out
     assert result["verdict"] and "not recorded which texts" in result["cautions"][0]
     assert {test["control"] for test in result["tests"]} == {"random", "same layers"}
 
     level = command(*asked[:-1], tmp_path / "level", "--level", 0.34, "--json")
-    decided = json.loads(level.out)
+    decided = json_of(level.out)
     assert (result["alpha"], decided["alpha"]) == (0.05, 0.34)
     assert result["verdict"].startswith("cannot tell") or "not shown" in result["verdict"]
     assert not decided["verdict"].startswith("cannot tell")
@@ -202,7 +202,7 @@ def test_the_page_makes_a_control_and_a_measure(tmp_path: Path) -> None:
         text=True,
     )
     assert made.returncode == 0, made.stderr
-    result = json.loads(made.stdout)
+    result = json_of(made.stdout)
     tested = [row for row in result["tests"] if row["control"] == "same depth"]
     assert tested[0]["statistic"] == "chrf" and tested[0]["draws"] == 3
     assert tested[0]["p_draws"] in (0.25, 0.5, 0.75, 1.0)

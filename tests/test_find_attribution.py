@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 import find_helpers
 import lm_helpers as helpers
-from conftest import Said
+from conftest import Said, json_of
 from headscope.data.tasks import NAMES, Example, Task, ioi_task, read_task
 from headscope.errors import InputError
 from headscope.find.counterfactuals import Attribution, Contrast, attribution, contrasts, corrupted
@@ -338,14 +338,14 @@ def test_the_command_goes_on_and_its_heads_are_verified(
         *("find", "attribution", "--task", "plural-de", "--limit", 12, "--measure", "difference"),
         *("--steps", 2, "--patch", 2, "--batch-tokens", 150, "--out", tmp_path / "run", "--json"),
     )
-    first = json.loads(command(*words).out)
+    first = json_of(command(*words).out)
     assert first["corruption"] > 0 and first["measure"] == "difference"
     assert -1 <= first["patched"]["all"]["value"] <= 1
     parts = sorted((tmp_path / "run" / "parts").rglob("*.safetensors"))
     assert len(parts) > 1
     parts[-1].unlink()
     (tmp_path / "run" / "DONE.json").unlink()
-    again = json.loads(command(*words).out)
+    again = json_of(command(*words).out)
     assert {**again, "seconds": 0} == {**first, "seconds": 0}
     products = read_scores(tmp_path / "run")["mean"].statistics["products"]
     assert len(products) == first["examples"] <= 12

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from itertools import chain
 from pathlib import Path
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 import find_helpers
 import headscope
 import process_helpers
-from conftest import Said
+from conftest import Said, json_of
 from headscope.data.prompts import translation_prompts
 from headscope.errors import InputError
 from headscope.evidence.rows import Statistic
@@ -186,7 +185,7 @@ def test_scores_are_those_of_a_naive_loop(config: FindKnockouts, tmp_path: Path)
         means.append(found)
     assert scores["mean"].values[lm.geometry.mask()] == pytest.approx(np.mean(means, axis=0))
     best = resolve_heads(tmp_path / "run", 2, lm.geometry)
-    assert [head.place for head in result.heads[:2]] == list(best)
+    assert [head.place for head in result.scored[:2]] == list(best)
     assert result.gates == 14 and result.baseline_works is not None
 
 
@@ -267,7 +266,7 @@ def test_one_sentence_has_no_interval(tmp_path: Path, command: Callable[..., Sai
         *("--out", tmp_path / "run"),
     )
     assert said.code == 0
-    assert all(head["low"] is None for head in json.loads(said.out)["heads"])
+    assert all(head["low"] is None for head in json_of(said.out)["scores"])
 
 
 @pytest.mark.parametrize("remove", [1, "2%"])

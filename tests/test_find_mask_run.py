@@ -171,7 +171,7 @@ def test_a_loss_that_is_no_number_stops_the_run_which_can_go_on(
     seen: list[int] = []
     result = find_mask(settings(*inputs), tmp_path / "run", lambda *now: seen.append(now[1]))
     assert seen == [6, 7, 8, 9, 10, 11, 12]
-    assert encode(result)["heads"] == json.loads((run / "result.json").read_text())["heads"]
+    assert encode(result)["scores"] == json.loads((run / "result.json").read_text())["scores"]
 
 
 def test_parts_that_do_not_follow_one_another_are_an_error(

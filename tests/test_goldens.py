@@ -27,7 +27,12 @@ import pytest
 
 from command_runs import CommandRun
 from conftest import Said
-from headscope.studies.report import write_report
+from headscope.heads.store import RUN_FORMAT
+from headscope.runs.codec import SHARED
+from headscope.shown.words import sentence_of
+from headscope.studies.registry import study_of
+from headscope.studies.report import read_run, write_report
+from headscope.studies.study import shown_of
 from test_cli_app import commands
 
 GOLDENS = Path(__file__).parent / "data" / "goldens"
@@ -176,6 +181,26 @@ def test_every_command_finds_and_shows_what_it_did(command_runs: list[CommandRun
     assert {file.stem for file in GOLDENS.glob("*/*.json")} == {
         made.folder.name for made in command_runs
     }
+
+
+def test_what_is_shown_and_what_json_says_are_the_same(command_runs: list[CommandRun]) -> None:
+    """Of every command: the answer and every caution, on the page, in the terminal, in JSON."""
+    for made in command_runs:
+        written = json.loads((made.folder / "result.json").read_text("utf-8"))
+        assert [name for name in SHARED if name in written] + ["details"] == list(written), (
+            f"{made.command}: {list(written)}"
+        )
+        assert (written["format"], written["command"]) == (RUN_FORMAT, made.command)
+        study = study_of(made.command)
+        shown = shown_of(study, read_run(made.folder), made.folder)
+        verdict, finding = written["verdict"], " ".join(shown.finding)
+        assert verdict and finding.startswith(sentence_of(verdict).removesuffix(".")), made.command
+        warning = [shown.warning] if shown.warning else []
+        assert sorted(written["cautions"]) == sorted([*warning, *shown.cautions]), made.command
+        if made.terminal:
+            said = " ".join(made.terminal.split())
+            missing = [words for words in (verdict, *written["cautions"]) if words not in said]
+            assert missing == [], made.command
 
 
 def test_every_command_says_how_it_is_used(

@@ -7,7 +7,6 @@ logits of single rows. In bfloat16 the rounding of the type is allowed for.
 from __future__ import annotations
 
 import copy
-import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ import pytest
 import torch
 
 import find_helpers
-from conftest import Said
+from conftest import Said, json_of
 from headscope.errors import Caution
 from headscope.find.capture import capture_reference
 from headscope.find.gate_gradients import gate_gradients
@@ -332,6 +331,6 @@ def test_a_command_finds_on_the_gpu_what_it_finds_on_the_cpu(
         assert done.code == 0, done.err
         # The model alone takes more.
         assert (torch.cuda.max_memory_allocated() > held + (1 << 20)) is (device == DEVICE)
-        found.append(steady(json.loads(done.out), str(tmp_path)))
+        found.append(steady(json_of(done.out), str(tmp_path)))
     differ = list(differences(found[0], found[1], 1e-3))
     assert [one for one in differ if not one.startswith(".model.device ")] == []

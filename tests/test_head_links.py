@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import find_helpers
 import lm_helpers
-from conftest import Said
+from conftest import Said, json_of
 from headscope.data.align import AlignWords, align_file
 from headscope.data.pairs import PairFile, PairSource, SentencePair, read_pairs, write_pairs
 from headscope.data.prompts import DEFAULT_TEMPLATE, translation_prompts
@@ -322,7 +322,7 @@ def test_links_that_count_from_1_are_cautioned_where_they_are_used(
             out = tmp_path / f"{words[0]} {name}"
             code, said, err = command(*words, *how, "--out", out, "--json")
             assert code == 0
-            cautions = json.loads(said).get("cautions", [])
+            cautions = json_of(said).get("cautions", [])
             assert any("add --links-from 1" in each for each in cautions) == (not how)
             assert ("add --links-from 1" in err) == (not how)
             command("report", out, "--out", out / "page.html")
@@ -343,11 +343,11 @@ def test_the_commands(tmp_path: Path, command: Callable[..., Said]) -> None:
     own = ("--data", data, "--pair", "en-de", "--aligner", "heads")
     out = tmp_path / "links.tsv"
     heads = ("--align-heads", "5.3,5.1", "--align-rows", "predict")
-    told = json.loads(command("align", *own, *heads, "--out", out, "--json").out)
+    told = json_of(command("align", *own, *heads, "--out", out, "--json").out)
     assert told["aligner"] == "heads 5.3,5.1" and told["pairs"] == 8
     made = read_pairs(PairSource(str(out), "en-de")).pairs
     assert {pair.aligner for pair in made} == {"heads 5.3,5.1"}
-    again = json.loads(command("align", *own, *heads, "--out", out, "--json").out)
+    again = json_of(command("align", *own, *heads, "--out", out, "--json").out)
     assert {**again, "seconds": 0} == {**told, "seconds": 0}
     # Other heads are another file.
     code, _, err = command("align", *own, "--align-heads", "5.3", "--out", out)
@@ -357,7 +357,7 @@ def test_the_commands(tmp_path: Path, command: Callable[..., Said]) -> None:
         "--out", tmp_path / "run", "--json",
     )  # fmt: skip
     assert code == 0
-    result = json.loads(said)
+    result = json_of(said)
     assert [row["k"] for row in result["conditions"] if row["kind"] == SELECTED] == [2]
     assert result["details"]["links_by"]["rows"] == "predict"
     scored = json.loads(

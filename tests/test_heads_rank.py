@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from conftest import json_of
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
 from headscope.find.translation_config import TranslationScore
@@ -141,7 +142,7 @@ def test_methods_are_compared_by_the_heads_of_the_rank(
             run.finish({"run": str(place)})
     said = command("compare", "methods", *places, "--k", 1, "--rank", rank, "--json", "--out",
                    tmp_path / "run")  # fmt: skip
-    result = json.loads(said.out)
+    result = json_of(said.out)
     assert [one["heads"] for one in result["columns"]] == [[best]] * 2
     first = next(one for one in result["heads"] if f"{one['layer']}.{one['head']}" == best)
     assert [one["rank"] for one in first["columns"].values()] == [1, 1]

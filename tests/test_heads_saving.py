@@ -262,7 +262,7 @@ def test_bad_tables_name_file_line_and_fix(
 def finished_run(path: Path) -> Path:
     path.mkdir()
     (path / "run.json").write_text("{}")
-    (path / "DONE.json").write_text('{"format": 1}')
+    (path / "DONE.json").write_text('{"format": 2}')
     return path
 
 
@@ -329,7 +329,7 @@ def test_scores_are_read_from_the_folder_of_a_finished_run(tmp_path: Path) -> No
         (run / "run.json").write_text("{}")
         with pytest.raises(InputError, match="not finished"):
             HeadScores.from_pretrained(run)
-        (run / "DONE.json").write_text('{"format": 1}')
+        (run / "DONE.json").write_text('{"format": 2}')
     assert HeadScores.from_pretrained(one) == scores["a"]
     assert HeadScores.from_pretrained(several) == HeadScores.mean(scores)
     assert HeadScores.from_pretrained(several, subfolder="scores/b") == scores["b"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from graphlib import CycleError, TopologicalSorter
@@ -13,6 +12,7 @@ import grimp
 import pytest
 
 import headscope
+from conftest import json_of
 from lm_helpers import saved
 
 HEAVY = (
@@ -72,7 +72,7 @@ def after(imports: str) -> dict[str, Any]:
     code = PROBE.replace("IMPORTS", imports)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == ""
-    return dict(json.loads(done.stdout))
+    return dict(json_of(done.stdout))
 
 
 def loaded(found: dict[str, Any], packages: tuple[str, ...]) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,6 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from conftest import json_of
 
 POINTS = """[headscope.methods]
 find depth = somebodys_heads:command
@@ -60,7 +61,7 @@ def test_a_package_brings_a_method_a_control_a_measure_and_a_reader(tmp_path: Pa
         "en-de", "--measure", "length_ratio", "--control", "parity", "--draws", 2, "--json",
     )  # fmt: skip
     assert tested.returncode == 0, tested.stderr
-    result = json.loads(tested.stdout)
+    result = json_of(tested.stdout)
     assert result["controls"]["parity"]["words"] == "random heads of layers of the same parity"
     assert {test["control"] for test in result["tests"]} == {"parity"}
     assert "length_ratio" in result["statistics"]
@@ -124,10 +125,10 @@ def test_of_two_packages_with_one_name_the_first_counts(tmp_path: Path) -> None:
 def test_another_version_of_a_package_makes_another_run(tmp_path: Path) -> None:
     install(tmp_path, POINTS)
     asked = ("find", "depth", "--json")
-    first = json.loads(headscope(tmp_path, *asked).stdout)
-    assert json.loads(headscope(tmp_path, *asked).stdout)["run"] == first["run"]
+    first = json_of(headscope(tmp_path, *asked).stdout)
+    assert json_of(headscope(tmp_path, *asked).stdout)["run"] == first["run"]
     about = tmp_path / "somebodys_heads-0.3.dist-info"
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: somebodys-heads\nVersion: 0.4\n")
-    second = json.loads(headscope(tmp_path, *asked).stdout)
+    second = json_of(headscope(tmp_path, *asked).stdout)
     assert second["signature"] != first["signature"] and second["run"] != first["run"]
     assert "somebodys-heads 0.4" in second["signature"]

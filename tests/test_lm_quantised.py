@@ -19,6 +19,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from conftest import json_of
 from headscope.errors import InputError, MissingExtra
 from headscope.heads import HeadSet
 from headscope.lm import LanguageModel
@@ -241,9 +242,9 @@ def test_widths_that_are_read_wrongly_on_the_cpu_are_refused(tmp_path: Path) -> 
 def test_the_command_line_quantises(command: Any, folders: dict[str, Path]) -> None:
     said = command("check", folders["llama"], "--quantise", "4bit", "--device", "cpu", "--json")
     assert said.code == 0, said.err
-    quantised = json.loads(said.out)
+    quantised = json_of(said.out)
     said = command("check", folders["llama"], "--device", "cpu", "--json")
-    assert quantised["passed"] and quantised["signature"] != json.loads(said.out)["signature"]
+    assert quantised["passed"] and quantised["signature"] != json_of(said.out)["signature"]
 
 
 def test_quantising_without_the_package(

@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import find_helpers
+from conftest import json_of
 from headscope.data.pairs import write_pairs
 from headscope.errors import Caution, InputError
 from headscope.lm import rendering
@@ -572,7 +573,7 @@ def test_a_contradiction_is_told_in_json_terminal_and_page(
 
 
 def cautions_of(printed: str) -> list[str]:
-    cautions: list[str] = json.loads(printed)["cautions"]
+    cautions: list[str] = json_of(printed)["cautions"]
     return cautions
 
 
@@ -590,7 +591,7 @@ def test_scores_have_it_and_the_settings_too(command: Callable[..., Any], tmp_pa
             "find", "translation-score", "--model", tmp_path / "model", "--pair", "en-de",
             "--data", tmp_path / "pairs.tsv", "--out", tmp_path / name, "--json", *more,
         )  # fmt: skip
-        told = json.loads(said.out)
+        told = json_of(said.out)
         signatures.append(told["signature"])
         assert told["cautions"] == [words]
         assert command("report", tmp_path / name).code == 0

@@ -433,7 +433,7 @@ def test_bounds_need_every_heads_interval() -> None:
         return findings.bounds(decode(TranslationResult, value))
 
     assert of(SCORES) == (0.25, 0.75)
-    assert of({**SCORES, "heads": [{**SCORES["heads"][0], "low": None}]}) is None
+    assert of({**SCORES, "scores": [{**SCORES["scores"][0], "low": None}]}) is None
     assert of({**SCORES, "heads": []}) is None
     other = scored((0.5, 0.4, 0.6))
     assert of({**SCORES, "directions": {"a": SCORES, "b": other}}) == (0.625, 0.875)

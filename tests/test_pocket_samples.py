@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from transformers import PreTrainedTokenizerFast
 
+from conftest import json_of
 from headscope.data.pairs import PairSource, read_pairs, write_pairs
 from headscope.data.transfer import follows
 from headscope.errors import InputError
@@ -264,7 +265,7 @@ def test_a_folder_with_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_the_command_writes_the_tasks(command: Any, tmp_path: Path) -> None:
     done = command("pocket", "tasks", "--out", str(tmp_path / "t"), "--n", "2", "--json")
     assert done.code == 0
-    result = json.loads(done.out)
+    result = json_of(done.out)
     assert result["tasks"] == {task.name: 2 for task in TASK_FILES}
     assert {"signature", "run", "seconds"} <= result.keys()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -15,6 +14,7 @@ from safetensors.torch import load_file
 
 import pocket_train_script as script
 import process_helpers
+from conftest import json_of
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.pocket import train
@@ -90,7 +90,7 @@ def test_a_folder_of_other_settings_is_refused_and_left_alone(tmp_path: Path) ->
         train_pocket(tmp_path, replace(config, batch_tokens=256))
     assert (tmp_path / "training.json").read_bytes() == told
     assert [one.name for one in tmp_path.iterdir()] == ["training.json"]
-    assert json.loads(told)["steps"] == 20
+    assert json_of(told)["steps"] == 20
 
 
 def test_prompt_and_target_apart_are_the_tokens_of_the_whole(tokenizer: Any) -> None:

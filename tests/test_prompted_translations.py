@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import find_helpers
+from conftest import json_of
 from headscope.data.pairs import PairFile, SentencePair, write_pairs
 from headscope.data.prompts import Template, translation_prompts
 from headscope.data.split import draw_shots, sentence_digest, with_shots
@@ -172,7 +173,7 @@ def test_key_words_are_found_behind_the_chat_template(
     rows = [json.loads(row) for row in (tmp_path / "run" / "tokens.jsonl").open()]
     ids = as_a_turn(lm, prompt) if chat else lm.encode(prompt)
     assert len([row for row in rows if row["part"] == "prompt"]) == len(ids)
-    told = json.loads(said.out)["details"]
+    told = json_of(said.out)["details"]
     (place,) = told["words"][0]["spans"]
     assert told["prompt"][slice(*place)] == "camp" and prompt in told["prompt"]
 

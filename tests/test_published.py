@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import Said
+from conftest import Said, json_of
 from headscope.compare.artifacts import read_artifacts
 from headscope.errors import Caution, InputError
 from headscope.heads import (
@@ -374,13 +374,13 @@ def test_overlap_of_two_published_files_needs_no_model(
     assert "note" not in told["artifacts"][0] and "kernel" not in told
     best, _, third, _ = told["artifacts"][0]["heads"]
     three = ("compare", "overlap", first, other, f"0.0,{third},{best}", "--k", 3, "--json")
-    kernel = json.loads(command(*three, "--out", tmp_path / "three").out)["kernel"]
+    kernel = json_of(command(*three, "--out", tmp_path / "three").out)["kernel"]
     assert kernel["heads"] == [best, third]
     assert kernel["expected"] == pytest.approx(12 * (3 / 12) ** 3)
     duo = write(tmp_path / "d.tsv", DUO)
     code, out, err = command("compare", "overlap", first, duo, "--json", "--out", tmp_path / "d")
     assert code == 0 and "warning:" in err and "2 key-value heads a layer" in err
-    assert "2 key-value heads a layer" in json.loads(out)["artifacts"][1]["note"]
+    assert "2 key-value heads a layer" in json_of(out)["artifacts"][1]["note"]
     assert command("report", tmp_path / "d").code == 0
     assert "2 key-value heads a layer" in (tmp_path / "d" / "report.html").read_text("utf-8")
     # Two key-value heads are 1 and 0.75: their four query heads come before a top set of three.
@@ -388,7 +388,7 @@ def test_overlap_of_two_published_files_needs_no_model(
     assert "last of the 3 heads of d ties with 1 head outside the set" in command(
         *tied
     ).out.replace("\n", " ")
-    assert json.loads(command(*tied, "--json").out)["artifacts"][0]["ties"] == 1
+    assert json_of(command(*tied, "--json").out)["artifacts"][0]["ties"] == 1
     classes = command("compare", "classes", first, "--json", "--out", tmp_path / "c").out
     # Classes are of translation scores, which a file of this format does not say it holds.
     assert set(json.loads(classes)["models"][0]["counts"].values()) == {None}
@@ -420,7 +420,7 @@ def test_formation_of_published_scores_without_a_model(
 ) -> None:
     files = series_of(tmp_path)
     asked = ("compare", "formation", "--scores", *files, "--k", 3)
-    told = json.loads(command(*asked, "--threshold", 0.3, "--json", "--out", tmp_path / "f").out)
+    told = json_of(command(*asked, "--threshold", 0.3, "--json", "--out", tmp_path / "f").out)
     rows = told["checkpoints"]
     assert [row["name"] for row in rows] == ["m_step16", "m_step256", "m_step4000", "m"]
     assert [row["step"] for row in rows] == [16, 256, 4000, None] and told["last"] == "m"
@@ -442,7 +442,7 @@ def test_formation_of_published_scores_without_a_model(
     html = (tmp_path / "f" / "report.html").read_text("utf-8")
     assert "training step" in html and "chrF++" not in html
     # The finished run is read again, null and all.
-    again = json.loads(command(*asked, "--threshold", 0.3, "--json", "--out", tmp_path / "f").out)
+    again = json_of(command(*asked, "--threshold", 0.3, "--json", "--out", tmp_path / "f").out)
     assert again["checkpoints"] == rows
 
 

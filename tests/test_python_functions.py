@@ -149,7 +149,7 @@ def test_the_frame_of_a_run_holds_its_scores(command_runs: list[CommandRun]) -> 
     ours = {
         (row.layer, row.head): row.score for row in table[table.part == table.part[0]].itertuples()
     }
-    assert ours == {(head.layer, head.head): pytest.approx(head.score) for head in result.heads}
+    assert ours == {(head.layer, head.head): pytest.approx(head.score) for head in result.scored}
 
 
 def test_data_and_heads_in_memory_stand_for_files(
@@ -161,8 +161,8 @@ def test_data_and_heads_in_memory_stand_for_files(
     pairs = read_pairs(PairSource(str(file), pair="en-de"))
     found = headscope.find.translation_score(lm, str(file), pair="en-de")
     from_memory = headscope.find.translation_score(lm, pairs)
-    assert [(h.layer, h.head, h.score) for h in from_memory.heads] == [
-        (h.layer, h.head, h.score) for h in found.heads
+    assert [(h.layer, h.head, h.score) for h in from_memory.scored] == [
+        (h.layer, h.head, h.score) for h in found.scored
     ]
     spans = [tuple(tuple((w.start, w.end) for w in side) for side in p.words) for p in pairs.pairs]
     units = [
@@ -170,7 +170,7 @@ def test_data_and_heads_in_memory_stand_for_files(
     ]
     by_units = headscope.find.translation_score(lm, units, pair="en-de")
     assert by_units.aligner == "eflomal"
-    assert [head.score for head in by_units.heads] == [head.score for head in found.heads]
+    assert [head.score for head in by_units.scored] == [head.score for head in found.scored]
     rows = [{"source": pair.source, "target": pair.target} for pair in pairs.pairs]
     by_set, by_result = (
         headscope.verify.removal(lm, rows, heads, pair="en-de", k=3, draws=2, measure=["loss"],

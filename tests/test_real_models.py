@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 
+from conftest import json_of
 from headscope.cli import main
 from headscope.data.pairs import PairFile, SentencePair, write_pairs
 from headscope.data.prompts import translation_prompts
@@ -105,14 +106,14 @@ def test_the_main_commands_run(tmp_path: Path, capsys: pytest.CaptureFixture[str
     where = ["--model", f"{FOLDER}/gemma3.gguf", "--pair", "en-es", "--data", str(data)]
     where += ["--shots", "2", "--baseline-examples", "2", "--json"]
     assert main(["find", "translation-score", *where, "--out", str(tmp_path / "found")]) == 0
-    found = json.loads(capsys.readouterr().out)
+    found = json_of(capsys.readouterr().out)
     # Two examples tell nothing of the model.
-    assert len(found["heads"]) == 72 and found["baseline_works"] is None
+    assert len(found["scores"]) == 72 and found["baseline_works"] is None
     remove = ["--heads", str(tmp_path / "found"), "--k", "2", "--allow-overlap"]
     more = ["--measure", "loss", "--draws", "3", "--limit", "3"]
     out = ["--out", str(tmp_path / "removed")]
     assert main(["verify", "removal", *where, *remove, *more, *out]) == 0
-    removed = json.loads(capsys.readouterr().out)
+    removed = json_of(capsys.readouterr().out)
     losses = [one["nll"] for one in (removed["baseline"], *removed["conditions"])]
     assert (
         np.isfinite(losses).all() and removed["conditions"][0]["nll"] != removed["baseline"]["nll"]
@@ -152,4 +153,4 @@ def test_other_commands_run(
     given += [] if file in given else ["--model", file]
     given += [] if "--out" in given else ["--out", str(tmp_path / "run")]
     assert main([*given, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)[key]
+    assert json_of(capsys.readouterr().out)[key]

@@ -18,6 +18,7 @@ import pytest
 import process_helpers
 import reproduce_script
 import small_paper
+from conftest import json_of
 from headscope.cli.app import main
 from headscope.data.chat import EndpointError
 from headscope.errors import InputError, MissingExtra, ModelError
@@ -230,7 +231,7 @@ def test_what_a_user_decides_is_told_signed_and_refused_where_nothing_follows_it
     asked = Reproduce("small", data=data, seed=3, only=("table-3",), steering=decided)
     steered = reproduce(asked, tmp_path / "r")
     assert steered["signature"] != usual["signature"]
-    assert steered["command"] == (
+    assert steered["command_line"] == (
         f"{usual['command']} --others 'a model' --limit 4 --measure text --measure loss --no-chat "
         "--only table-3 --seed 3"
     )
@@ -334,7 +335,7 @@ def test_the_command_says_how_long_runs_the_rest_and_ends_with_what_failed(
     out = str(tmp_path / "r")
     assert main(["reproduce", "small", "--out", out, "--json"]) == 2
     said = capsys.readouterr()
-    result = json.loads(said.out)
+    result = json_of(said.out)
     assert result["run"] == out and result["totals"]["run"] == 3
     lines = said.err.splitlines()
     assert lines[0].startswith("small: 7 runs, 0 finished or stored; 5 to be made, about 6 s")
@@ -351,7 +352,7 @@ def test_the_list_runs_nothing(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "300")  # so that no cell is wrapped
     assert main(["reproduce", "small", "--list", "--json"]) == 0
-    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)["experiments"]}
+    rows = {row["name"]: row for row in json_of(capsys.readouterr().out)["experiments"]}
     assert small_paper.CALLS == []
     assert {name: row["coverage"] for name, row in rows.items()} == {
         "table-1": {"Table 1": "measured", "Figure 2": "measured"},

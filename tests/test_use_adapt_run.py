@@ -15,6 +15,7 @@ import torch
 from safetensors.numpy import save_file
 
 import process_helpers
+from conftest import json_of
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadSet
 from headscope.lm import LanguageModel, load
@@ -66,7 +67,7 @@ def adapt(place: Path, command: Command) -> Callable[..., dict[str, Any]]:
             "--max-new-tokens", 5, "--out", place / out, "--json",
         )  # fmt: skip
         assert (said.code, said.err) == (0, "")
-        told: dict[str, Any] = json.loads(said.out)
+        told: dict[str, Any] = json_of(said.out)
         return told
 
     return run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import json
 import lzma
 import math
 import os
@@ -22,6 +21,7 @@ import pytest
 import torch
 import zstandard
 
+from conftest import json_of
 from headscope.errors import InputError
 from headscope.heads import HeadSet
 from headscope.pocket.sample import sample_documents
@@ -221,7 +221,7 @@ def test_the_figures_are_the_models_own(
         *("--out", tmp_path / "run", "--json"),
     )
     assert said.code == 0, said.err
-    result = json.loads(said.out)
+    result = json_of(said.out)
     assert {"signature", "run", "seconds", "tokens_per_second"} <= result.keys()
     heads = HeadSet.parse(HEADS, pocket.geometry)
     rated = rated_records(tmp_path / "run")

@@ -20,7 +20,7 @@ from small_models import build
 
 import headscope
 import process_helpers
-from conftest import Said
+from conftest import Said, json_of
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, HeadSet, Origin
 from headscope.lm.checkpoints import weight_files
@@ -369,7 +369,7 @@ def test_four_bits_are_read_back_or_left_alone(
     assert said.code == 2 and "its weights are quantised (bitsandbytes)" in said.err
     said = command("use", "export", *own, form, "--out", tmp_path / "run", "--json")
     assert said.code == 0, said.err
-    told = json.loads(said.out)
+    told = json_of(said.out)
     assert told["model"]["quantised"] == "bitsandbytes"
     # Without the gate the logits are far away; what is left is how kernels of 4 bits round.
     assert told["check"]["largest_difference"] < 0.1 * told["check"]["untouched_difference"]

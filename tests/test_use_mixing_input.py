@@ -150,7 +150,7 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
     (tmp_path / "rated" / "DONE.json").write_text("{}", "utf-8")
     with pytest.raises(InputError, match="written by an older version"):
         mix([tmp_path / "rated"], tmp_path / "out", MixPlan())
-    (tmp_path / "rated" / "DONE.json").write_text('{"format": 1}', "utf-8")
+    (tmp_path / "rated" / "DONE.json").write_text('{"format": 2}', "utf-8")
     (tmp_path / "rated" / "result.json").write_text('{"documents": 301}', "utf-8")
     with pytest.raises(InputError, match="holds 300 documents, of 301 that were rated"):
         mix([tmp_path / "rated"], tmp_path / "out", MixPlan())

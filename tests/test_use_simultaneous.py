@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from omnisteval import scoring
 from omnisteval.data import Instance
 
-from conftest import Said
+from conftest import Said, json_of
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import DEFAULT_TEMPLATE, translation_prompts
 from headscope.data.words import is_unspaced, running_words
@@ -459,7 +459,7 @@ def test_stdin_is_translated_line_by_line(
     drafts = Drafts(pocket, sentences(), [heads_of(pocket)])
     wanted = [interpreted(drafts, line, align_att(1)).text for line in lines]
     assert said.code == 0 and said.out == "".join(f"{line}\n" for line in wanted)
-    told = json.loads(streamed(command, monkeypatch, typed, "--pair", "en-de", "--json").out)
+    told = json_of(streamed(command, monkeypatch, typed, "--pair", "en-de", "--json").out)
     assert told["lines"] == wanted and told["words"] == sum(len(line.split()) for line in lines)
     assert told["cpu_seconds_a_word"] > 0
     assert streamed(command, monkeypatch, b"", "--pair", "en-de").out == ""
@@ -506,7 +506,7 @@ def test_a_source_without_an_end_is_ended_by_its_user(
     for typed in (f"{line}\n", f"{line}\nThe wise"):
         stdin = io.TextIOWrapper(Endless(typed.encode()), "utf-8")
         said = translated_from(stdin, command, monkeypatch, "--pair", "en-de", "--json")
-        told = json.loads(said.out)
+        told = json_of(said.out)
         assert said.code == 0 and told["lines"] == whole["lines"]
         assert told["words"] == len(typed.split()) and told["cpu_seconds_a_word"] > 0
 
@@ -631,7 +631,7 @@ def test_a_run_says_what_its_outputs_say(
         *("--draws", 2, "--frontier", 1, "--frontier", 3, "--wait", 2, "--agreement", 2),
         *("--baseline-examples", 2, "--out", tmp_path / "run", "--json"),
     )
-    first = json.loads(command(*words).out)
+    first = json_of(command(*words).out)
     rows = [json.loads(line) for line in (tmp_path / "run" / "outputs.jsonl").open()]
     levels = {(row["condition"], row["statistic"]): row["value"] for row in first["levels"]}
     by_condition: dict[str, list[dict[str, Any]]] = {}
@@ -677,7 +677,7 @@ def test_a_run_says_what_its_outputs_say(
     assert tested["wait-k"]["p_draws"] is None and tested["wait-k"]["p_examples"] is not None
     # A run that was killed in the middle goes on, and one whose sentences are there is only told.
     (tmp_path / "run" / "DONE.json").unlink()
-    again = json.loads(command(*words).out)
+    again = json_of(command(*words).out)
     assert {**again, "seconds": 0} == {**first, "seconds": 0}
 
 
@@ -693,7 +693,7 @@ def test_a_killed_run_goes_on_with_the_sentence_that_was_left(
             *("--baseline-examples", 2, "--out", tmp_path / name, "--json"),
         )
 
-    whole = json.loads(command(*words("whole")).out)
+    whole = json_of(command(*words("whole")).out)
     began = list[str]()
     own = interpreting.interpreted
 
@@ -706,7 +706,7 @@ def test_a_killed_run_goes_on_with_the_sentence_that_was_left(
     monkeypatch.setattr(interpreting, "interpreted", counted)
     assert command(*words("killed")).code == 130
     monkeypatch.setattr(interpreting, "interpreted", own)
-    after = json.loads(command(*words("killed")).out)
+    after = json_of(command(*words("killed")).out)
     for name in ("levels", "tests", "conditions", "verdict"):
         assert after[name] == whole[name]
 

@@ -17,7 +17,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from conftest import Said
+from conftest import Said, json_of
 from headscope.data.prompts import translation_prompts
 from headscope.data.tasks import prompt
 from headscope.errors import InputError
@@ -387,9 +387,9 @@ def test_the_command_goes_on_where_it_was(tmp_path: Path, command: Callable[...,
         *("verify", "circuit", "--heads", "5.1,4.3,5.3,3.2", "--k", 2, "--k", 4, "--pair", "en-de"),
         *("--limit", 4, "--draws", 2, "--out", tmp_path / "run", "--json"),
     )
-    first = json.loads(command(*words).out)
+    first = json_of(command(*words).out)
     (tmp_path / "run" / "DONE.json").unlink()
-    again = json.loads(command(*words).out)
+    again = json_of(command(*words).out)
     assert {**again, "seconds": 0} == {**first, "seconds": 0}
     assert [row["k"] for row in first["conditions"] if row["kind"] == SELECTED] == [2, 4, 0]
     assert first["details"]["heads"] == ["5.1", "4.3", "5.3", "3.2"]

@@ -13,6 +13,7 @@ import failures as bench
 import pytest
 
 from chat_helpers import KEY, Endpoint, Reply, failed, said
+from conftest import json_of
 from headscope.data.chat import ChatModel, default_cache
 from headscope.pocket.sample import sample_pairs
 from headscope.results.failures import KINDS
@@ -277,7 +278,7 @@ def test_the_command_tells_agreement(
     asked = ["--judge", "llm", "--llm-model", "m", "--base-url", server.url]
     said = command("verify", "failures", "--outputs", file, "--out", out, *asked, "--json")
     assert said.code == 0, said.err
-    result = json.loads(said.out)
+    result = json_of(said.out)
     assert result["judge"]["agreement"] == 0.5 and result["judge"]["answered"] == 2
     assert result["judge"]["rules_and_judge"]["other"]["no translation"] == 1
     assert [case["judge"]["kind"] for case in result["cases"]] == ["no translation"] * 2

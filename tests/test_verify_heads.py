@@ -96,7 +96,7 @@ def test_the_one_head_that_is_needed_is_found_and_the_others_cost_nothing(
     crafted: tuple[Path, RemovedHeads],
 ) -> None:
     folder, result = crafted
-    first, *others = result.heads
+    first, *others = result.scored
     assert first.place == NEEDED and first.low is not None
     assert (first.score or 0) > 0.05 and first.low > 0
     assert all(

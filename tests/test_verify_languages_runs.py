@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import process_helpers
+from conftest import json_of
 from headscope.data.documents import Document, DocumentFile
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
@@ -138,7 +139,7 @@ def test_heads_are_not_tested_where_they_were_found(
     assert not (tmp_path / "run").exists()
     allowed = command(*arguments, "--allow-overlap", "--json")
     assert allowed.code == 0, allowed.err
-    assert json.loads(allowed.out)["details"]["leakage"]["overlap"] == 10
+    assert json_of(allowed.out)["details"]["leakage"]["overlap"] == 10
 
 
 def test_documents_of_any_of_several_runs_count_as_seen(tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ def test_layers_and_where_important_heads_lie(
     arguments = ["verify", "layers", "--model", model, "--heads", lahis_run, *data_of(files)]
     said = command(*arguments, "--draws", 3, "--out", out, "--json")
     assert said.code == 0, said.err
-    result = json.loads(said.out)
+    result = json_of(said.out)
     found = json.loads((lahis_run / "result.json").read_text())
     heads = {row["of"]: row["heads"] for row in result["conditions"] if row["kind"] == "selected"}
     assert {of: len(own) for of, own in heads.items()} == {"layer 0": 4, "layer 1": 4}

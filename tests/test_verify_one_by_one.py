@@ -13,6 +13,7 @@ import pytest
 import torch
 
 import lm_helpers
+from conftest import json_of
 from headscope.errors import InputError
 from headscope.heads import Head, HeadScores, HeadSet, save_scores
 from headscope.lm.generation import GenerateConfig
@@ -229,7 +230,7 @@ def test_one_prompt_is_walked_in_the_order_of_changes_and_shown(
         *("--steps", 20, "--max-new-tokens", 6, "--device", "cpu", "--out", out, "--json"),
     )
     assert said.code == 0, said.err
-    whole = json.loads(said.out)
+    whole = json_of(said.out)
     result = whole["details"]
     # Of another step of random orders there is nothing to compare with, but the level.
     change = {row["statistic"]: row for row in whole["levels"] if row["change"]}["target_rank"]
@@ -257,7 +258,7 @@ def test_several_directions_give_means_over_sentences_then_directions(
         *("--pair", "de-en", "--limit", 2, "--device", "cpu", "--out", out, "--json"),
     )
     assert said.code == 0, said.err
-    result = json.loads(said.out)["details"]
+    result = json_of(said.out)["details"]
     rows = [json.loads(line) for line in (out / "steps.jsonl").read_text().splitlines()]
     assert result["sentences"] == 4 and len(rows) == 4 * 7
     for step in range(7):

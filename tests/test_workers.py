@@ -18,7 +18,7 @@ pytest.importorskip("datatrove", reason="datatrove, the engine of workers, is no
 import fake_slurm
 import headscope
 import process_helpers
-from conftest import Said
+from conftest import Said, json_of
 from executor_steps import DyingWork
 from headscope.errors import InputError
 from headscope.runs import Elsewhere, Share, open_run, sharing
@@ -195,14 +195,14 @@ def test_slurm_works_on_each_phase_and_the_same_command_goes_on(
     slurm = ("--executor", "slurm", "--executor-options", tmp_path / "options.toml")
     name = "verify one-by-one"
     (kept / "busy").touch()
-    first = json.loads(run(name, "run", *slurm, "--workers", 2).out)
+    first = json_of(run(name, "run", *slurm, "--workers", 2).out)
     assert (first["job"], first["submitted"], first["workers"]) == ("4242", True, 2)
-    assert json.loads(run(name, "run", *slurm, "--workers", 2).out)["submitted"] is False
+    assert json_of(run(name, "run", *slurm, "--workers", 2).out)["submitted"] is False
     assert not (tmp_path / "run" / "DONE.json").exists()
     (kept / "busy").unlink()
     units = first["units_left"]
-    second = json.loads(run(name, "run", *slurm, "--workers", 1).out)  # each head alone
-    third = json.loads(run(name, "run", *slurm, "--workers", 1).out)  # the walk itself
+    second = json_of(run(name, "run", *slurm, "--workers", 1).out)  # each head alone
+    third = json_of(run(name, "run", *slurm, "--workers", 1).out)  # the walk itself
     assert [second["units_left"], third["job"]] == [units, "4242"], (kept / "said").read_text()
     assert run(name, "run", *slurm).code == 0 and run(name, "here").code == 0
     assert content(tmp_path / "run") == content(tmp_path / "here")

@@ -17,6 +17,7 @@ class Renderer(Protocol):
     def frames(self, value: Any) -> Any: ...
     def figure(self, value: Any, title: str, ax: Any) -> Any: ...
     def framed(self, value: Any) -> str: ...
+    def concluded(self, value: Any) -> Any: ...
 
 
 _found: Callable[[], Renderer] | None = None
@@ -63,6 +64,11 @@ def _short(content: Any) -> str:
 def some(heads: Collection[str]) -> str:
     """The first `HEADS` of some heads."""
     return ", ".join([*islice(heads, HEADS), *(["…"] if len(heads) > HEADS else [])])
+
+
+def concluded(value: Any) -> Any:
+    """A result with the answer and the cautions that it shows; as it is where nothing draws it."""
+    return value if _found is None else _renderer().concluded(value)
 
 
 class Displayed:

@@ -36,7 +36,7 @@ class _Typed(NamedTuple):
     default: Any
 
 
-def command_of(study: Study) -> Callable[..., None]:
+def command_of(study: Study, command: str) -> Callable[..., None]:
     """A function that Typer can read: the options of the settings, then `--out` and `--json`.
 
     Of options with the same name the first one counts.
@@ -49,7 +49,7 @@ def command_of(study: Study) -> Callable[..., None]:
     typed["json"] = _typed("json", bool, AS_JSON, False)
 
     def call(**given: Any) -> None:
-        _run(study, given)
+        _run(study, command, given)
 
     described: Any = call
     described.__doc__ = study.settings.__doc__
@@ -66,7 +66,7 @@ def command_of(study: Study) -> Callable[..., None]:
     return call
 
 
-def _run(study: Study, given: Mapping[str, Any]) -> None:
+def _run(study: Study, command: str, given: Mapping[str, Any]) -> None:
     """Run a study with the values of the options, and print its result."""
     from headscope.runs import Result
 
@@ -87,8 +87,9 @@ def _run(study: Study, given: Mapping[str, Any]) -> None:
     with progress() as update:
         helpers = {"out": given.get("out"), "progress": update, "tell": note}
         result = study.run(settings, **{name: helpers[name] for name in helpers if name in takes})
-    if isinstance(result, Result) and not result.seconds:
-        result = replace(result, seconds=time.monotonic() - began)
+    if isinstance(result, Result):
+        taken = result.seconds or time.monotonic() - began
+        result = replace(result, command=result.command or command, seconds=taken)
     # What was changed while it worked may have been read before or after.
     if key == fingerprint(study, settings):
         remember(key, result)
@@ -180,18 +181,19 @@ def group_of(verb: str) -> type[TyperGroup]:
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             if cmd_name not in self.list_commands(ctx):
                 return None
-            listed = _summary(f"{verb} {cmd_name}".strip()) if self.listing else None
+            words = f"{verb} {cmd_name}".strip()
+            listed = _summary(words) if self.listing else None
             if self.commands[cmd_name] is None and listed is not None:
                 return TyperCommand(cmd_name, help=listed)
             if self.commands[cmd_name] is None:
                 try:
-                    command = command_in(f"{verb} {cmd_name}".strip())
+                    command = command_in(words)
                 except InputError as error:
                     if not self.listing:
                         raise
                     return TyperCommand(cmd_name, help=str(error))
                 if isinstance(command, Study):
-                    command = command_of(command)
+                    command = command_of(command, words)
                 self.commands[cmd_name] = get_command_from_info(
                     CommandInfo(name=cmd_name, callback=command),
                     pretty_exceptions_short=False,

@@ -23,6 +23,7 @@ from headscope.compare.sets import overlaps
 from headscope.errors import InputError
 from headscope.heads import Geometry, HeadScores, HeadSet, check_geometry
 from headscope.heads.adaptation import read_object
+from headscope.heads.store import with_details
 from headscope.results.masks import KeyGroups
 from headscope.results.overlap import PairOverlap
 
@@ -76,7 +77,7 @@ def read_masks(specs: Sequence[str]) -> list[LearnedMask]:
 
 
 def _read(artifact: Artifact) -> LearnedMask:
-    result = read_object(Path(artifact.place) / "result.json")
+    result = with_details(read_object(Path(artifact.place) / "result.json"))
     if artifact.scores is None or artifact.heads is None or "selected" not in result:
         raise InputError(
             f"{artifact.place}: holds no learned mask; name runs of `headscope find mask` (sets of "

@@ -14,7 +14,7 @@ from headscope.errors import InputError, naming
 from headscope.heads.geometry import Geometry, check_geometry, without_gradients
 from headscope.heads.resolve import place_of
 from headscope.heads.sets import Gate, HeadSet
-from headscope.heads.store import check_finished, kind_of, read_json, read_tensors
+from headscope.heads.store import check_finished, kind_of, read_json, read_tensors, with_details
 
 #: What the gates multiply: what heads write, or their queries.
 Place = Literal["output", "query"]
@@ -143,7 +143,8 @@ def read_adaptation(folder: str | PathLike[str], geometry: Geometry | None = Non
         with naming(place):
             check_geometry(gate, geometry, "the gate")
     # A gate by itself, as it lies on the Hub, says it too.
-    on = read_object(folder / "result.json").get("on", gate.origin.config.get("on", "output"))
+    found = with_details(read_object(folder / "result.json"))
+    on = found.get("on", gate.origin.config.get("on", "output"))
     if on not in get_args(Place):
         raise InputError(f"{folder / 'result.json'}: is damaged; run the same command again")
     file = folder / "feed_forward.safetensors"

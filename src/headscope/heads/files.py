@@ -27,6 +27,8 @@ NEXT_TOKEN = "next_tok_attn"
 #: The files of AlignAtt4LLM: where they have the scores of all heads, where those written here have
 #: chance, their heads, best first, and what a configuration of translation scores says.
 ALIGNATT, MATRIX, CHANCE = "alignatt", "ts_matrix", "chance_matrix"
+#: Under what an object lists heads without its scores counting: their order does.
+_LISTS = ("scores", "heads")
 ALIGNMENT, RANKED = "token_alignment_heads", "all_heads_ranked"
 ABOUT = {"pair": "direction", "examples": "used_pairs", "tokens": "used_target_tokens"}
 #: What their scores are called in them, and in a configuration of ours; and the longest such name.
@@ -300,12 +302,13 @@ def _of_json(file: Path, text: str, part: str) -> tuple[str, Iterable[Entry]]:
     by_name = part or next((name for name in (ALIGNMENT, RANKED) if name in at), None)
     if by_name in (ALIGNMENT, RANKED):
         return ALIGNATT, _named_list(file, text, at, by_name)[1]
-    if part or (NEXT_TOKEN in at and "heads" not in at):
+    listed = next((name for name in _LISTS if name in at and text[at[name]] == "["), None)
+    if part or (NEXT_TOKEN in at and listed is None):
         return _named_list(file, text, at, part or NEXT_TOKEN)
-    if "heads" in at and text[at["heads"]] == "[":
-        # As commands print them: all heads in the order of their ranking, or those selected.
-        listed = _list_entries(file, _items(text, at["heads"]))
-        return "json", (entry._replace(score=None) for entry in listed)
+    if listed:
+        # As commands print them, all heads in the order of their ranking; or those selected.
+        entries = _list_entries(file, _items(text, at[listed]))
+        return "json", (entry._replace(score=None) for entry in entries)
     if important := _IMPORTANT.search(text):  # at any depth; no text of JSON looks like it
         return "important_heads", _list_entries(file, _items(text, important.end()))
     if at and all(map(_DASHED.fullmatch, at)):

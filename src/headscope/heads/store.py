@@ -23,7 +23,7 @@ from headscope.heads.geometry import Geometry
 
 FORMAT = 1
 #: The format of results, which they and DONE.json say; older runs said none.
-RUN_FORMAT = 1
+RUN_FORMAT = 2
 #: The kinds of artifacts; of each its title, its class and its content, for the card.
 KINDS = {
     "scores": ("Attention head scores", "HeadScores", "one score for every query head"),
@@ -102,6 +102,12 @@ def check_format(run: Path) -> None:
             f"{run}: was written by an older version of headscope, whose runs are no longer read; "
             "run the same command again into another folder"
         )
+
+
+def with_details(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What the JSON of a result holds, what stands in its `details` beside all else."""
+    details = result.get("details")
+    return {**(details if isinstance(details, Mapping) else {}), **result}
 
 
 def check_finished(folder: Path) -> None:

@@ -18,6 +18,7 @@ from headscope.data.align import LlmAligner
 from headscope.data.chat import ChatModel
 from headscope.errors import InputError
 from headscope.heads import Amount, Geometry, count_of
+from headscope.heads.store import with_details
 from headscope.papers.show import Answer
 from headscope.progress import Progress
 from headscope.runs.codec import Result, decode, encode
@@ -218,10 +219,15 @@ class Setting:
         return self.folder / "stored" / f"{step}.json"
 
     def result(self, step: str) -> dict[str, Any] | None:
-        """The result of a finished step, else the one that stands for it, else None.
+        """The result of a finished step, else the one that stands for it, else None; what stands
+        in its `details` beside all else.
 
         Nothing stands for a training that is to be repeated.
         """
+        written = self._written(step)
+        return None if written is None else with_details(written)
+
+    def _written(self, step: str) -> dict[str, Any] | None:
         done, kept = self.done(step), self.kept(step)
         if not done and (self.retrain or not kept.is_file()):
             return None
@@ -229,7 +235,7 @@ class Setting:
 
     def read(self, step: str, kind: type[AnyResult]) -> AnyResult | None:
         """The typed result of a finished step, as `result` has it; None if there is none."""
-        value = self.result(step)
+        value = self._written(step)
         if value is None:
             return None
         with naming(self.at(step) / "result.json", step):

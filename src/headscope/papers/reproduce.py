@@ -14,6 +14,7 @@ from headscope.data.chat import ChatModel, EndpointError, default_cache
 from headscope.errors import InputError, MissingExtra, ModelError
 from headscope.heads import Geometry
 from headscope.heads.geometry import count_of
+from headscope.heads.store import with_details
 from headscope.papers.paper import (
     Failed,
     Missing,
@@ -34,8 +35,9 @@ from headscope.papers.plan import (
     stored_result,
 )
 from headscope.papers.registry import PAPERS, experiments_named, paper_named
+from headscope.papers.show import PaperResult, PapersResult, Reproduced
 from headscope.progress import Progress
-from headscope.runs import Run, carry_out, encode
+from headscope.runs import Run, carry_out, decode, encode, plain
 from headscope.settings import GIVEN, UNSIGNED, MadeBy, Option, Settings
 from headscope.shown.blocks import Cell, Claim, Figure, Findings, Row, Table
 from headscope.studies.models import (
@@ -195,16 +197,24 @@ def _reported(
         held = [lm]  # let go before the first step, which may need all the memory for another model
         del lm
 
-        def computed(run: Run) -> dict[str, Any]:
+        kind: type[Reproduced] = PapersResult if papers[1:] else PaperResult
+
+        def computed(run: Run) -> Reproduced:
             own = held.pop()
             model, costs = about_model(own), (None, None) if papers[1:] else costs_here(own)
             run.provenance |= model_provenance(own)
             del own
             found = compute(run, replace(setting, folder=run.path), costs)
-            return {"command": _command(config), "model": model, **found}
+            about = {"command_line": _command(config), "model": model}
+            result: Reproduced = decode(kind, plain({**about, **found}))
+            return result
 
         command, settings = f"{COMMAND} {config.paper}", {"settings": config}
-        result = carry_out(command, out, settings, inputs, computed, None, about, fills_up=True)
+        made = carry_out(
+            command, out, settings, inputs, computed, None, about, fills_up=True, kind=kind
+        )
+    result = with_details(encode(made))
+    del result["details"]
     return {**result, "report": str(write_report(Path(result["run"])).resolve())}
 
 

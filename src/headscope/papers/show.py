@@ -110,16 +110,16 @@ class Listed(Result):
 class Reproduced(ModelResult):
     """What the runs of one paper and of all have in common."""
 
-    command: str = ""
+    command_line: str = ""
     totals: Totals = field(default_factory=Totals)
     failed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def whole_command(self) -> str:
         """The command with the folder that it wrote."""
-        if not self.run or "--out" in self.command.split():
-            return self.command
-        return f"{self.command} --out {quote(self.run)}"
+        if not self.run or "--out" in self.command_line.split():
+            return self.command_line
+        return f"{self.command_line} --out {quote(self.run)}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, assert_never
 
-from headscope.errors import InputError, need
+from headscope.errors import need
 from headscope.estimates import Estimate
 from headscope.results.common import ComparedResult
-from headscope.runs import encode
+from headscope.runs import Result, encode
 from headscope.shown.blocks import (
     Bars,
     Block,
@@ -46,15 +46,16 @@ _TESTED = dict.fromkeys(("part", "condition", "statistic", "control"), str) | {
 _EXTRA = ("low", "high", "published", "difference")
 
 
-def tables_of(result: ComparedResult) -> dict[str, Any]:
-    """`levels` and `tests`, and `scores` of a command that scores heads, as frames; numbers that
-    are not known are NaN."""
+def tables_of(result: Result) -> dict[str, Any]:
+    """The rows that results have as frames: `levels` and `tests` of a comparison, `scores` of a
+    command that scores heads; numbers that are not known are NaN."""
+    scored = [encode(head) for head in getattr(result, "scored", ())]
+    scores = {"scores": _framed(scored)} if scored else {}
+    if not isinstance(result, ComparedResult):
+        return scores
     levels = ({**encode(row), **_ends(row.change, "change", "change_")} for row in result.levels)
     tests = ({**encode(row), **_ends(row.difference, "difference")} for row in result.tests)
-    frames = {"levels": _typed(levels, _LEVEL), "tests": _typed(tests, _TESTED)}
-    if scored := getattr(result, "heads", ()):
-        frames["scores"] = _framed([encode(head) for head in scored])
-    return frames
+    return {"levels": _typed(levels, _LEVEL), "tests": _typed(tests, _TESTED), **scores}
 
 
 def _ends(estimate: Estimate | None, name: str, joint: str = "") -> dict[str, float | None]:
@@ -70,8 +71,8 @@ def _typed(rows: Iterable[dict[str, Any]], columns: Mapping[str, type]) -> Any:
     )
 
 
-def frames_of(shown: Shown) -> Any:
-    """Every block of numbers or sentences as a frame, by title; the frame itself if it is one."""
+def frames_of(shown: Shown) -> dict[str, Any]:
+    """Every block of numbers or sentences as a frame, by title."""
     frames: dict[str, Any] = {}
     for section in [Section("", [shown.figure] if shown.figure else []), *shown.sections]:
         for block in section.blocks:
@@ -79,9 +80,7 @@ def frames_of(shown: Shown) -> Any:
                 title = str(getattr(block, "title", ""))
                 name = f"{section.title}: {title}" if title in frames else title
                 frames[name] = _framed(rows)
-    if not frames:
-        raise InputError("this run shows no tables")
-    return next(iter(frames.values())) if len(frames) == 1 else frames
+    return frames
 
 
 def _framed(rows: list[dict[str, Any]]) -> Any:

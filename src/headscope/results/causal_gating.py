@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from headscope.results.common import BaselineCheck, ComparedResult
+from headscope.results.common import ComparedResult
 from headscope.results.head_scores import ScoresResult
 from headscope.runs import Record
 
@@ -41,7 +41,6 @@ class CausalGatingDetails(Record):
     fits: tuple[Fit, ...] = ()
     held_out: int = 0
     draws: int = 0
-    baseline_check: BaselineCheck = field(default_factory=BaselineCheck)
 
 
 @dataclass(frozen=True, kw_only=True)

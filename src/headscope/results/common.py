@@ -30,8 +30,24 @@ class ModelFacts(Record):
     adapter: str | None = entry(absent=True)
 
 
+@dataclass(frozen=True)
+class BaselineCheck(Record):
+    """What was judged of each direction or task, under its name, and what may help."""
+
+    tries: str | None = entry(name="try", absent=True)
+    judged: Mapping[str, Baseline] = entry(others=True)
+
+
+@dataclass(frozen=True)
+class Checked(Record):
+    """Whether the original model does the task, of every direction or task; None: not tried."""
+
+    baseline_works: bool | None = None
+    baseline_check: BaselineCheck | None = None
+
+
 @dataclass(frozen=True, kw_only=True)
-class ModelResult(Result):
+class ModelResult(Checked, Result):
     """The result of a command with a model."""
 
     model: ModelFacts | None = entry(absent=True)
@@ -47,12 +63,9 @@ class ComparedResult(ModelResult):
     """The result of a command that compares a model with and without heads.
 
     Its rows stand in JSON beside `verdict` and `cautions`; `details`, whose type a subclass
-    declares, are what only this command has, such as `baseline_check`.
+    declares, are what only this command has.
     """
 
-    baseline_works: bool | None = None
-    verdict: str = ""
-    cautions: tuple[str, ...] = ()
     evidence: Evidence = entry(Evidence(), flat="")
     details: Any = None
 
@@ -98,22 +111,6 @@ class Ranking(Record):
 
 
 @dataclass(frozen=True)
-class BaselineCheck(Record):
-    """What was judged of each direction or task, under its name, and what may help."""
-
-    tries: str | None = entry(name="try", absent=True)
-    judged: Mapping[str, Baseline] = entry(others=True)
-
-
-@dataclass(frozen=True)
-class Checked(Record):
-    """Whether the original model does the task, of every direction or task."""
-
-    baseline_works: bool | None = None
-    baseline_check: BaselineCheck = BaselineCheck()
-
-
-@dataclass(frozen=True)
 class DataRead(Record):
     """The data that was read: how much, and how words were linked."""
 
@@ -155,15 +152,14 @@ class Ablation(Record):
 class ComparedDetails(Ranking, Ablation):
     """What every comparison tells beside its rows.
 
-    `leakage` is None where no data chose the heads, `baseline_check` where the model was not tried
-    first; `outside_note` says what the control `outside` could not leave out.
+    `leakage` is None where no data chose the heads; `outside_note` says what the control `outside`
+    could not leave out.
     """
 
     draws: int = 0
     seed: int = 0
     leakage: Leakage | None = None
     outside_note: str | None = None
-    baseline_check: BaselineCheck | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 from headscope.estimates import Estimate
 from headscope.results.classes import Classes
-from headscope.results.common import Checked, Ranking, ScoredHead
-from headscope.runs import Record, Result, entry
+from headscope.results.common import ModelResult, Ranking, ScoredHead
+from headscope.runs import Record, entry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +84,7 @@ class SeriesData(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FormationResult(Ranking, Checked, Result):
+class FormationResult(Ranking, ModelResult):
     """The checkpoints in training order; `last` is the one that others are compared with.
 
     `method` is that of scores from files, None where the checkpoints were scored.

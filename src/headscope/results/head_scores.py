@@ -9,7 +9,7 @@ from headscope.errors import InputError
 from headscope.estimates import Estimate
 from headscope.heads import HeadScores
 from headscope.heads.resolve import MEAN, read_scores
-from headscope.results.common import Checked, DataRead, ModelResult, ReferenceText, ScoredHead
+from headscope.results.common import DataRead, ModelResult, ReferenceText, ScoredHead
 from headscope.runs import Record, entry
 
 
@@ -34,7 +34,7 @@ class ScoredHeads(Record):
     `left_out` counts examples that could not be used, or those left out for each reason.
     """
 
-    heads: tuple[ScoredHead, ...]
+    scored: tuple[ScoredHead, ...] = entry(name="scores")
     layer_profile: tuple[LayerScores, ...] | None = entry(absent=True)
     examples: int | None = entry(absent=True)
     left_out: int | Mapping[str, int] | None = entry(absent=True)
@@ -122,7 +122,7 @@ class Correlation(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RemovedHeads(ScoresResult, Checked):
+class RemovedHeads(ScoresResult):
     """The result of `verify heads`; `beside` names the run of each other score."""
 
     beside: Mapping[str, str] = field(default_factory=dict)

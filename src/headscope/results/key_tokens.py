@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from headscope.results.common import ComparedDetails, ComparedResult, OneHead
-from headscope.runs import Record
+from headscope.runs import Record, entry
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,6 @@ class KeyTokensDetails(ComparedDetails):
 class KeyTokensResult(ComparedResult):
     """The result: heads by attention, highest first; its rows compare them with random heads."""
 
-    heads: tuple[HeadAttention, ...] = ()
+    scored: tuple[HeadAttention, ...] = entry((), name="scores")
     examples: int = 1
     details: KeyTokensDetails = field(default_factory=KeyTokensDetails)

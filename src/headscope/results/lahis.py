@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from headscope.heads import Head
 from headscope.results.common import LanguagesOverlap, OneHead, ScoredHead, SetOverlap
 from headscope.results.head_scores import HeadsResult
-from headscope.runs import Record
+from headscope.runs import Record, entry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +19,7 @@ class LanguageScores(Record):
     a limit; `loss`, the mean over documents of the mean loss of their tokens, in nats.
     """
 
-    heads: tuple[ScoredHead, ...]
+    scored: tuple[ScoredHead, ...] = entry(name="scores")
     documents: int
     left_out: int
     fewer_than_usual: bool

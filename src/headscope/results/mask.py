@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Literal
 
-from headscope.results.common import Checked, ModelFacts, ModelResult, ScoredHead
-from headscope.runs import Record
+from headscope.results.common import ModelFacts, ModelResult, ScoredHead
+from headscope.runs import Record, entry
 
 #: `kept` and `never`: selected, or not, from beginning to end.  `dropped` and `added`: changed
 #: once.  `tried`: not in the mask, but selected (again) for a while after having been out of it.
@@ -67,11 +67,11 @@ class MaskModel(ModelFacts):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FoundMask(Checked, ModelResult):
+class FoundMask(ModelResult):
     """A trained mask.
 
     Attributes:
-        heads: all heads, by falling weight.
+        scored: all heads, by falling weight.
         selected, kept_share: number and share of heads that the mask keeps.
         fates: how many heads went which way.
         feed_forward: by layer, None where these parts had no gates.
@@ -84,7 +84,7 @@ class FoundMask(Checked, ModelResult):
     """
 
     model: MaskModel | None = None
-    heads: tuple[MaskHead, ...]
+    scored: tuple[MaskHead, ...] = entry(name="scores")
     selected: int
     kept_share: float
     fates: Mapping[str, int]
@@ -109,7 +109,7 @@ class FoundMask(Checked, ModelResult):
     @property
     def layers(self) -> Mapping[int, tuple[MaskHead, ...]]:
         """The heads of every layer that has some, in their order."""
-        heads = sorted(self.heads, key=lambda head: head.place)
+        heads = sorted(self.scored, key=lambda head: head.place)
         layers = dict.fromkeys(head.layer for head in heads)
         return {at: tuple(head for head in heads if head.layer == at) for at in layers}
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from headscope.estimates import Draws, Estimate
 from headscope.heads import Geometry
-from headscope.results.common import Checked, ModelFacts, ModelResult, OneHead, Ranking
+from headscope.results.common import ModelFacts, ModelResult, OneHead, Ranking
 from headscope.results.overlap import PairOverlap
 from headscope.runs import Result, entry
 
@@ -150,7 +150,7 @@ class Judgement(Estimate):
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgesResult(ModelResult, Checked):
+class JudgesResult(ModelResult):
     """The rankings of several methods beside one another and beside random ones.
 
     `measure` is what circuits keep and sets harm. `random` has, by judge, the mean and the range of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headscope.evidence.rows import Statistic
-from headscope.results.common import Ablation, Checked, ComparedDetails, ComparedResult
+from headscope.results.common import Ablation, ComparedDetails, ComparedResult
 from headscope.results.head_scores import ScoresResult
 from headscope.runs import Record, entry
 from headscope.runs.reading import result_of
@@ -105,7 +105,7 @@ class RemovalResult(ComparedResult):
 
 
 @dataclass(frozen=True, kw_only=True)
-class KnockoutsResult(ScoresResult, Checked, Ablation):
+class KnockoutsResult(ScoresResult, Ablation):
     """The result of `find knockouts`: a statistic was regressed on so many random gates.
 
     `remove` is the share of heads, or the number of them, that a gate removes.

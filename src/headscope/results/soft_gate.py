@@ -95,8 +95,5 @@ class SoftGateResult(HeadsResult, ComparedResult):
     each draw of a control is one seed.
     """
 
-    # As a comparison has them, which writes them though there are none.
-    cautions: tuple[str, ...] = ()
-
     details: SoftGateDetails = field(default_factory=SoftGateDetails)
     data: Mapping[str, Any] = field(default_factory=dict)

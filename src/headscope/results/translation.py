@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headscope.results.classes import Classes
-from headscope.results.common import Checked, Ranking
+from headscope.results.common import ModelResult, Ranking
 from headscope.results.head_scores import Scored, ScoredHeads
-from headscope.runs import Record, Result, decode, entry
+from headscope.runs import Record, decode, entry
 from headscope.runs.reading import naming, read_rows
 from headscope.shown.blocks import PeakSentence
 
@@ -40,7 +40,7 @@ class TranslationScores(Ranking, ScoredHeads):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TranslationResult(TranslationScores, Checked, Result, Scored):
+class TranslationResult(TranslationScores, ModelResult, Scored):
     """The result of the command; of several directions the mean, and each of them."""
 
     directions: Mapping[str, TranslationScores] | None = entry(absent=True)

@@ -39,23 +39,34 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Displayed, Record):
-    """What every command returns: its format, the run's signature and folder, the seconds it took,
-    and in sentences what weakens it.
+    """What every command returns: its format and name, the run's signature and folder, the seconds
+    it took, and in sentences the answer and what weakens it.
 
-    A command leaves them to the run protocol, unless it has a signature of its own; the command
-    line tells the seconds of commands without a run.
+    A command leaves them to the run protocol, unless it has a signature or an answer of its own;
+    the command line tells the seconds of commands without a run. In JSON the fields that only one
+    command has stand in `details`, all others (`SHARED`) under their own names.
     """
 
     format: int = field(default=RUN_FORMAT, repr=False)
+    command: str = field(default="", repr=False)
     signature: str = field(default="", repr=False)
     run: str | None = None
     seconds: float = 0.0
-    cautions: tuple[str, ...] = field(default=(), metadata={"spared": True})
+    verdict: str = ""
+    cautions: tuple[str, ...] = ()
 
     @property
     def pending(self) -> bool:
         """Whether the work goes on elsewhere, so that the run stays unfinished."""
         return False
+
+
+#: What results hold under its own name, in this order; what is not here stands in `details`.
+SHARED = (
+    "format", "command", "signature", "run", "seconds", "model", "baseline_works",
+    "baseline_check", "verdict", "cautions", "alpha", "statistics", "controls", "conditions",
+    "levels", "tests", "scores",
+)  # fmt: skip
 
 
 class _Entry(NamedTuple):
@@ -127,6 +138,10 @@ def encode(value: Any) -> Any:
             written[how.name or each.name] = encode(content)
     if isinstance(value, Record):
         written |= encode(value.unknown)
+    if isinstance(value, Result):
+        shared = {name: written.pop(name) for name in SHARED if name in written}
+        details = written.pop("details", None) or {}
+        return {**shared, "details": {**written, **details}}
     return written
 
 
@@ -188,6 +203,8 @@ def decode(kind: Any, value: Any, where: str = "result") -> Any:
 
 def _dataclass(kind: Any, value: Any, where: str) -> Any:
     _need(isinstance(value, dict), value, where, "an object")
+    if issubclass(kind, Result):
+        value = _without_details(kind, value, where)
     given: dict[str, Any] = {}
     known = {each.name for each in fields(kind) if not each.init}
     for each, hint in _fields(kind):
@@ -224,6 +241,19 @@ def _dataclass(kind: Any, value: Any, where: str) -> Any:
         raise ValueError(f"{where}: {error}") from error
 
 
+def _without_details(kind: Any, value: dict[str, Any], where: str) -> dict[str, Any]:
+    """The object of a result with what is in `details` beside it, where its own fields are looked
+    for; `details` keeps what a field of that name has, or what nothing else takes."""
+    details = value.get("details", {})
+    _need(isinstance(details, dict), details, f"{where}.details", "an object")
+    inside = next((hint for known, hint in _fields(kind) if known.name == "details"), None)
+    if inside is None:
+        return {**details, **{name: value[name] for name in value if name != "details"}}
+    own, inner = _names(kind), _names(inside) if is_dataclass(inside) else set()
+    kept = {name: details[name] for name in details if name in inner or name not in own}
+    return {**{name: details[name] for name in details if name in own}, **value, "details": kept}
+
+
 def _names(kind: Any) -> set[str]:
     """The names in JSON of the fields of a dataclass, of flat ones those of their own."""
     found = set[str]()
@@ -257,7 +287,9 @@ def _one_of(kinds: list[Any], value: Any, where: str) -> Any:
     if len(kinds) > 1 and all(map(is_dataclass, kinds)):
         _need(isinstance(value, dict), value, where, "an object")
         if not all(hasattr(kind, "kind") for kind in kinds):
-            return decode(max(kinds, key=lambda kind: len(_names(kind) & set(value))), value, where)
+            details = value.get("details")
+            given = {*value, *(details if isinstance(details, dict) else ())}
+            return decode(max(kinds, key=lambda kind: len(_names(kind) & given)), value, where)
         name, by_name = value.get("kind"), {kind.kind: kind for kind in kinds}
         _need(name in list(by_name), name, f"{where}.kind", f"one of {', '.join(by_name)}")
         return decode(by_name[name], value, where)

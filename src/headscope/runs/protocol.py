@@ -8,6 +8,7 @@ from dataclasses import replace
 from os import PathLike
 from typing import Any, TypeVar, overload
 
+from headscope.display import concluded
 from headscope.heads.store import RUN_FORMAT
 from headscope.runs.codec import Result, decode, encode
 from headscope.runs.folder import Provenance, Run, open_run, reopen_run
@@ -60,7 +61,8 @@ def carry_out(
     """The result of a command: the stored one of a finished run, else what `compute` returns.
 
     `compute` goes on with what the open run holds. Added to its result are the `signature`, unless
-    it has its own, `run` and the `seconds` since `began` (`time.monotonic()`; None: now). With
+    it has its own, `run`, the `seconds` since `began` (`time.monotonic()`; None: now), and as
+    `verdict` and `cautions` what its page says first. With
     `fills_up` a finished run is computed again and its result replaced. `kind` is the type of the
     result, `cautions` are put before its own. The other arguments are those of `open_run`.
     """
@@ -93,8 +95,16 @@ def _completed(
         signature = computed.signature or run.signature
         taken = computed.seconds or seconds
         cautions = (*cautions, *computed.cautions)
-        typed = replace(computed, signature=signature, run=path, seconds=taken, cautions=cautions)
+        typed = replace(
+            computed,
+            command=run.key.command,
+            signature=signature,
+            run=path,
+            seconds=taken,
+            cautions=cautions,
+        )
         if not typed.pending:
+            typed = concluded(typed)
             run.finish(encode(typed))
         return typed
     about = {"format": RUN_FORMAT, "signature": run.signature, "run": path, "seconds": seconds}

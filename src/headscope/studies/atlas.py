@@ -149,10 +149,9 @@ def _make(
     texts = ([pair.source for pair in file.pairs] for file in checked_on.values())
     basis = Basis.on(lm, texts, avoid=mean.select(config.threshold))
     evidence, details = _check(lm, config, heads, basis, checked_on, reference, run, progress)
-    details = replace(details, baseline_check=works["baseline_check"])
     return AtlasResult(
         **vars(describe_all(scores, *how)),
-        baseline_works=works["baseline_works"],
+        **works,
         verdict=answer(evidence, details),
         cautions=(*cautions(evidence, details), *few_sets(evidence, config.draws)),
         config=dict(plain(asdict(config))),

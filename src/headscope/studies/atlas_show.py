@@ -31,7 +31,7 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
     parts = {**several, **directions}
     by = "above_chance" if result.rank == "above-chance" else "score"
     k = evidence.main.k
-    ranked = sorted(result.heads, key=lambda head: (head.rank or 0, -(head.number(by) or 0.0)))
+    ranked = sorted(result.scored, key=lambda head: (head.rank or 0, -(head.number(by) or 0.0)))
     best = HeadSets(f"The {k} best heads", {"best": places(head.place for head in ranked[:k])})
     removal = effect(evidence, "chrf") if evidence.level("chrf") else None
     missing = NotMeasured("chrF++", "it has not been computed for this run")
@@ -41,7 +41,7 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
         tables(evidence, ["chrf"], evidence.main, "sentences"),
         Section("Layers", [layers_map(parts, by, result.threshold)]),
         Section("Classes of heads", [classes_table(parts, result)]),
-        *sentences_section(result.heads, result.run or run),
+        *sentences_section(result.scored, result.run or run),
         *([_overlap(result.overlap, list(directions))] if result.overlap.pairs else []),
         Section(
             "Sentences",
@@ -58,7 +58,7 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
         *uncertainty(evidence, "chrf", evidence.main, _examples(result)),
         list(_cautions(result)),
         [
-            *model_facts(result.model_name, len(result.heads)),
+            *model_facts(result.model_name, len(result.scored)),
             ("directions", str(len(directions))),
             ("languages", str(len(languages))),
             *ablation_facts(result.details),

@@ -304,14 +304,14 @@ class Comparison(Generic[Config, Part]):
                 reference_text=reference.facts,
                 leakage=examples.leakage,
                 outside_note=chosen.note,
-                baseline_check=works["baseline_check"] if works else None,
                 **about,
             )
             result = self.result(
                 signature="|".join(filter(None, [run.signature, self.sign(details)])),
-                baseline_works=works["baseline_works"] if works else None,
                 evidence=replace(found, alpha=config.alpha),
                 details=details,
+                baseline_works=works["baseline_works"] if works else None,
+                baseline_check=works["baseline_check"] if works else None,
                 **beside,
             )
             return self.concluded(result)

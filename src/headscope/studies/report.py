@@ -95,11 +95,29 @@ def read_tests(*runs: str | PathLike[str] | Result) -> Any:
 
 
 def frames(value: Result | Artifact) -> Any:
-    """Of a result that compares heads `levels`, `tests` and, if it scores heads, `scores`; of
+    """Of a result that compares heads `levels` and `tests`, of one that scores heads `scores`; of
     others their tables as pandas frames by title, the frame itself where there is one."""
+    rows = tables_of(value) if isinstance(value, Result) else {}
     if isinstance(value, ComparedResult):
-        return tables_of(value)
-    return frames_of(_blocks(value))
+        return rows
+    named = {**rows, **frames_of(_blocks(value))}
+    if not named:
+        raise InputError("this run shows no tables")
+    return named if rows or len(named) > 1 else next(iter(named.values()))
+
+
+def concluded(result: Result) -> Result:
+    """The result with what its page says: the finding as its verdict, unless it has one, and every
+    caution. Of a command without a page it is as it is."""
+    if result.command not in COMMANDS and not result.command.startswith("reproduce "):
+        return result
+    study = study_of(result.command)
+    if study.show is None:
+        return result
+    shown = shown_of(study, result, _folder(result))
+    cautions = dict.fromkeys([*([shown.warning] if shown.warning else []), *shown.cautions])
+    verdict = result.verdict or " ".join(shown.finding)
+    return replace(result, verdict=verdict, cautions=tuple(cautions))
 
 
 def figure(value: Result | Artifact, title: str, ax: Any = None) -> Any:

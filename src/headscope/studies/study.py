@@ -71,13 +71,10 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     if isinstance(result, ClusterJob):
         return _job(result)
     shown = study.show(result, run)
-    more = [words for words in result.cautions if words not in shown.cautions]
-    shown = replace(shown, cautions=[*more, *shown.cautions]) if more else shown
-    details = getattr(result, "details", result)
-    written = encode(details)
+    written = encode(getattr(result, "details", result))
     if by := rank_words(written):
         shown = replace(shown, facts=(*shown.facts, ("heads ranked by", by)))
-    checked = getattr(result, "checked", details)
+    checked = getattr(result, "checked", result)
     check = getattr(checked, "baseline_check", None)
     if check is not None and not all(judged.works for judged in check.judged.values()):
         failed = any(judged.works is False for judged in check.judged.values())
@@ -101,12 +98,10 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
             else "Does the model do this task?"
         )
         section = _baseline(check, title)
-        shown = replace(
-            shown,
-            warning=warning,
-            sections=(*shown.sections, section),
-        )
-    return shown
+        shown = replace(shown, warning=warning, sections=(*shown.sections, section))
+    cautions = dict.fromkeys([*result.cautions, *shown.cautions])
+    cautions.pop(shown.warning, None)
+    return replace(shown, cautions=tuple(cautions))
 
 
 def _job(job: ClusterJob) -> Shown:

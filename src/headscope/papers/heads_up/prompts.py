@@ -178,7 +178,7 @@ def _training(setting: Setting) -> Findings:
     if task is None or result is None:
         return Findings()
     found = (
-        f"Of {len(result.heads)} heads {result.fates.get('regained', 0)} are dropped and taken "
+        f"Of {len(result.scored)} heads {result.fates.get('regained', 0)} are dropped and taken "
         f"back before the end, and {result.fates.get('tried', 0)} are dropped, taken back and "
         "dropped again."
     )

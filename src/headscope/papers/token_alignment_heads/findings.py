@@ -128,10 +128,10 @@ def bounds(scores: TranslationResult) -> tuple[float, float] | None:
     for part in (scores.directions or {"": scores}).values():
         spans = [
             (head.low, head.high)
-            for head in part.heads
+            for head in part.scored
             if head.low is not None and head.high is not None
         ]
-        if not spans or len(spans) < len(part.heads):
+        if not spans or len(spans) < len(part.scored):
             return None
         ends.append([fmean(end > THRESHOLD for end in each) for each in zip(*spans, strict=True)])
     low, high = map(fmean, zip(*ends, strict=True))
@@ -460,7 +460,7 @@ def task_claim(changes: Mapping[str, Estimate]) -> list[Claim]:
 @of_run("scores", TranslationResult)
 def show_key_words(setting: Setting, scored: TranslationResult, _: Findings) -> Findings:
     """Whether these heads look at the words on which a prompt turns."""
-    scores = {head.place: head.score or 0.0 for head in scored.heads}
+    scores = {head.place: head.score or 0.0 for head in scored.scored}
     k = count_of(top(setting), setting.geometry.total)
     rows = dict[str, tuple[Any, ...]]()
     plain, looking = list[bool](), list[bool]()
@@ -468,7 +468,7 @@ def show_key_words(setting: Setting, scored: TranslationResult, _: Findings) -> 
         found = setting.read(f"key-words-{prompt.name}", KeyTokensResult)
         if found is None:
             continue
-        attention = {head.place: head.score for head in found.heads}
+        attention = {head.place: head.score for head in found.scored}
         chosen, others, share = looked(attention, scores, k)
         looking.append(others is None or chosen > others)
         plain += [] if prompt.mapping else looking[-1:]

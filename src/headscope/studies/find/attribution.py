@@ -16,7 +16,6 @@ from headscope.measure.baseline import Rules
 from headscope.measure.intervals import resamples
 from headscope.measure.ranking import rank_correlations
 from headscope.progress import Progress, Steps
-from headscope.results.common import Checked
 from headscope.results.head_scores import Correlation, ScoresResult
 from headscope.runs import Run, decode
 from headscope.settings import Nested, Settings
@@ -71,7 +70,7 @@ class FindAttribution(Settings):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttributionResult(ScoresResult, Checked):
+class AttributionResult(ScoresResult):
     """The result of `find attribution`.
 
     `corruption` is how much worse what is measured (`loss` or `difference`) is with corrupted
@@ -141,7 +140,7 @@ def _patched(scores: HeadScores, seed: int) -> Correlation | None:
 def _show(result: AttributionResult, run: Path) -> Shown:
     examples = result.examples or 0
     unit = " nats a token" if result.measure == "loss" else " in logits"
-    cautions, said = few_caution(examples, "example"), [strongest(result.heads, unit)]
+    cautions, said = few_caution(examples, "example"), [strongest(result.scored, unit)]
     if result.corruption <= 0:
         cautions.append(
             "Corrupted inputs do not make the answer less likely, so the scores have no meaning."
@@ -161,12 +160,12 @@ def _show(result: AttributionResult, run: Path) -> Shown:
         "Attribution",
         f"Which attention heads does the answer depend on ({name})?",
         said,
-        spread(result.heads, f"{examples:,} examples"),
+        spread(result.scored, f"{examples:,} examples"),
         more_examples(examples),
         cautions,
-        [*model_facts(result.model_name, len(result.heads)), ("examples", f"{examples:,}")],
+        [*model_facts(result.model_name, len(result.scored)), ("examples", f"{examples:,}")],
         [
-            Section("Heads", [top_heads(result.heads)]),
+            Section("Heads", [top_heads(result.scored)]),
             method_section(
                 "(a(corrupted) \u2212 a(clean)) \u00b7 \u2202m/\u2202a, summed over tokens and "
                 "channels: how far m would rise, to first order, if a head\u2019s output a before "
@@ -176,7 +175,7 @@ def _show(result: AttributionResult, run: Path) -> Shown:
                 "(EAP-IG, Hanna et al. 2024), or those of the clean input (--steps 0)."
             ),
         ],
-        head_table("Every head, highest first", {name: result.heads}),
+        head_table("Every head, highest first", {name: result.scored}),
     )
 
 

@@ -209,12 +209,11 @@ def find_causal_gating(
                 )
                 for number, fitted in enumerate(fits)
             ),
-            baseline_check=works["baseline_check"],
         )
         result = describe(
             CausalGatingResult,
             scores,
-            baseline_works=works["baseline_works"],
+            **works,
             evidence=table(losses, fit.seed),
             details=details,
             data=data,
@@ -375,7 +374,7 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
         *(uncertainty(table, "nll", table.main, examples) if table.selected else ("", "")),
         [*result.cautions, *_one_seed(details)],
         [
-            *model_facts(result.model_name, len(result.heads)),
+            *model_facts(result.model_name, len(result.scored)),
             ("examples", str(result.examples)),
             ("held out", str(details.held_out)),
             ("seeds", str(len(details.fits))),
@@ -439,7 +438,9 @@ def _role_table(result: CausalGatingResult) -> Table:
 def _sets(result: CausalGatingResult) -> HeadSets:
     threshold = result.details.threshold
     marked: dict[str, tuple[HeadPlace, ...]] = {
-        role: places(head.place for head in result.heads if (head.number(role) or 0.0) >= threshold)
+        role: places(
+            head.place for head in result.scored if (head.number(role) or 0.0) >= threshold
+        )
         for role in ROLES
     }
     return HeadSets("Candidates of each role", marked, f"a score of {threshold:g} or above")
@@ -453,7 +454,7 @@ def _ranking(result: CausalGatingResult) -> HeadTable:
         Column("remove", "G\u2212", "the gate pushed shut"),
     )
     score = Column("score", "Facilitating", "the gate pushed shut")
-    heads = result.heads
+    heads = result.scored
     if len(result.details.fits) == 1:  # one seed has no range
         heads = tuple(replace(head, low=None, high=None) for head in heads)
     return head_table(

@@ -53,7 +53,7 @@ def find_first_order(
     def describe(run: Run, scores: Mapping[str, HeadScores]) -> DocumentScores:
         choice = config.documents
         return DocumentScores(
-            heads=ScoredHead.all_of(HeadScores.mean(scores)),
+            scored=ScoredHead.all_of(HeadScores.mean(scores)),
             languages={code: describe_language(part, choice) for code, part in scores.items()},
         )
 
@@ -84,18 +84,18 @@ def _show(result: DocumentScores, run: Path) -> Shown:
         "How steeply does the loss of documents change when the gate of a head moves?",
         [
             "The highest heads are candidates: these scores have no chance level.",
-            strongest(result.heads, " nats a token"),
+            strongest(result.scored, " nats a token"),
         ],
-        spread(result.heads, f"{fewest:,} documents" + " a language" * (len(languages) > 1)),
+        spread(result.scored, f"{fewest:,} documents" + " a language" * (len(languages) > 1)),
         document_remedy(languages),
         cautions,
         [
-            *model_facts(result.model_name, len(result.heads)),
+            *model_facts(result.model_name, len(result.scored)),
             ("documents", f"{result.examples:,}"),
             ("languages", ", ".join(languages)),
         ],
         [
-            Section("Heads", [top_heads(result.heads)]),
+            Section("Heads", [top_heads(result.scored)]),
             Section("Languages", [_languages(result)], brief=True),
             method_section(
                 "Score: mean over documents of the absolute gradient of the document\u2019s mean "
@@ -103,7 +103,7 @@ def _show(result: DocumentScores, run: Path) -> Shown:
                 "nats a token. Of several languages, scores and intervals are means over them."
             ),
         ],
-        languages_table("Every head, highest first", result.heads, languages, [raising]),
+        languages_table("Every head, highest first", result.scored, languages, [raising]),
     )
 
 
@@ -116,7 +116,7 @@ def _languages(result: DocumentScores) -> Table:
             "tokens": lambda language: language.tokens,
             "loss, nats a token": lambda language: language.loss,
             "five highest heads": lambda language: ", ".join(
-                str(head.place) for head in language.heads[:5]
+                str(head.place) for head in language.scored[:5]
             ),
         },
     )

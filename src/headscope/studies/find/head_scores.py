@@ -127,7 +127,7 @@ def describe(kind: type[AnyHeads], scores: HeadScores, **more: Any) -> AnyHeads:
     """What a result says of one set of scores; `more` are its other fields."""
     kept = ("examples", "left_out", "tokens")
     return kind(
-        heads=ScoredHead.all_of(scores),
+        scored=ScoredHead.all_of(scores),
         # The classes of a profile are those of translation scores, and say nothing here.
         layer_profile=tuple(
             LayerScores(row.layer, row.heads, row.mean, row.highest)
@@ -209,7 +209,7 @@ def describe_language(scores: HeadScores, choice: DocumentsChoice) -> LanguageSc
     documents = scores.config["examples"] + scores.config["left_out"]
     insisted = choice.limit is not None or not choice.data
     return LanguageScores(
-        heads=ScoredHead.all_of(scores),
+        scored=ScoredHead.all_of(scores),
         documents=scores.config["examples"],
         left_out=scores.config["left_out"],
         fewer_than_usual=not insisted and documents < DEFAULT_LIMIT,
@@ -244,7 +244,7 @@ def languages_table(
     score: Column = SCORE,
 ) -> HeadTable:
     """Every head in each language, and the mean of several."""
-    parts = {code: language.heads for code, language in languages.items()}
+    parts = {code: language.scored for code, language in languages.items()}
     if len(parts) > 1:
         parts = {MEAN: tuple(mean), **parts}
     return head_table(title, parts, columns, score)

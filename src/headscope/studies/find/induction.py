@@ -91,7 +91,7 @@ def _texts(config: FindInduction) -> tuple[dict[str, dict[str, Any]], list[str]]
 
 
 def _show(result: ScoresResult, run: Path) -> Shown:
-    heads, blocks = result.heads, result.examples or 0
+    heads, blocks = result.scored, result.examples or 0
     columns = (
         Column("duplicate", "Same token", "peak on the same token in the first reading"),
         Column("previous_token", "Token before", "peak on the token before, random tokens"),

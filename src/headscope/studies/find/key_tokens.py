@@ -160,7 +160,7 @@ def _measure(bench: Bench[FindKeyTokens, str]) -> Measured:
     _write(run, attention, order)
     model = ModelFacts(lm.name, lm.revision, heads=lm.geometry.total)
     about, told = _described(attention, order)
-    return Measured(attention.evidence, about, {"heads": told, "model": model})
+    return Measured(attention.evidence, about, {"scored": told, "model": model})
 
 
 def _write(run: Run, keys: KeyTokenAttention, order: list[int]) -> None:
@@ -243,7 +243,7 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
     random = evidence.against(ATTENTION, main).get("random")
     whose = "written by the model, greedy" if details.generated else "given"
     text, words = _text(result, run), _words(result)
-    selected = HeadSets("Selected heads", {"selected": places(h.place for h in result.heads)})
+    selected = HeadSets("Selected heads", {"selected": places(h.place for h in result.scored)})
     gap = forest(
         evidence,
         [("key words", ATTENTION, main, None)],
@@ -256,7 +256,7 @@ def _show(result: KeyTokensResult, run: Path) -> Shown:
         "How much of their attention do heads pay to key words of a prompt?",
         [
             sentence_of(result.verdict),
-            f"The {count(len(result.heads), 'selected head')} pay {level} of their attention to "
+            f"The {count(len(result.scored), 'selected head')} pay {level} of their attention to "
             f"the key words; even attention would give {percent(details.uniform, 1)}.",
         ],
         f"One prompt, {count(details.tokens, 'step')}{draws}.",
@@ -292,11 +292,11 @@ def _words(result: KeyTokensResult) -> Heatmap:
     several = len(names) > 1
     return Heatmap(
         "Mean attention of each head to each word",
-        tuple(str(head.place) for head in result.heads),
+        tuple(str(head.place) for head in result.scored),
         (*["all words"] * several, *names),
         tuple(
             tuple(100 * share for share in (*[head.score] * several, *(w.mean for w in head.words)))
-            for head in result.heads
+            for head in result.scored
         ),
         "% of attention",
         "head",
@@ -310,7 +310,7 @@ def _peaks(result: KeyTokensResult) -> Table:
         at = "" if word.token is None else f", at \u201c{word.token.strip() or NOTHING}\u201d"
         return Cell(f"{percent(word.max, 1)}{at}")
 
-    rows = tuple(Row(str(head.place), tuple(map(cell, head.words))) for head in result.heads)
+    rows = tuple(Row(str(head.place), tuple(map(cell, head.words))) for head in result.scored)
     return Table(
         "Highest attention in any step",
         result.details.names,
@@ -323,7 +323,7 @@ def _text(result: KeyTokensResult, run: Path) -> KeyText:
     """Prompt and answer with their attention; InputError if the files are not of one run."""
     arrays = read_arrays(run / "steps.safetensors", ("attention", "mass", "even_mass"))
     spans = _answer_spans(run / "tokens.jsonl")
-    shape = result.details.tokens, len(result.heads), len(result.details.words)
+    shape = result.details.tokens, len(result.scored), len(result.details.words)
     if (
         arrays["attention"].shape != shape
         or arrays["mass"].shape != shape[:2]
@@ -337,7 +337,7 @@ def _text(result: KeyTokensResult, run: Path) -> KeyText:
         tuple((word.word, word.spans) for word in result.details.words),
         result.details.answer,
         spans,
-        places(head.place for head in result.heads),
+        places(head.place for head in result.scored),
         arrays["attention"],
         arrays["mass"],
         arrays["even_mass"],

@@ -158,11 +158,11 @@ def find_knockouts(
 
 
 def _show(result: KnockoutsResult, run: Path) -> Shown:
-    statistic, heads = result.statistic, result.heads
+    statistic, heads = result.statistic, result.scored
     tested = [head for head in heads if str(head.place) not in result.untold]
     parts: dict[str, Sequence[ScoredHead]] = {"knockouts": heads}
     if result.parts:
-        parts = {MEAN: heads, **{name: part.heads for name, part in result.parts.items()}}
+        parts = {MEAN: heads, **{name: part.scored for name, part in result.parts.items()}}
     fewest = min((data.examples or 0 for data in result.data.values()), default=0)
     shares = [share for share in result.explained.values() if share is not None]
     known = f"{fixed(100 * min(shares), 0)}\u00a0% of" if shares else "nothing, there is no"

@@ -122,7 +122,7 @@ def _describe(
     for code, part in scores.items():
         read = describe_language(part, config.documents)
         important = sets.important[code]
-        by_place = {head.place: head for head in read.heads}
+        by_place = {head.place: head for head in read.scored}
         languages[code] = LahisLanguage(
             **vars(read),
             threshold=sets.thresholds[code],
@@ -131,7 +131,7 @@ def _describe(
             halves=_halves(part, sets.quantile),
         )
     return LahisResult(
-        heads=ScoredHead.all_of(HeadScores.mean(scores)),
+        scored=ScoredHead.all_of(HeadScores.mean(scores)),
         quantile=sets.quantile,
         update_gate=config.score.update_gate,
         general_in=sets.general_in if several else None,
@@ -179,7 +179,7 @@ def _show(result: LahisResult, run: Path) -> Shown:
     raising = [
         share
         for language in languages.values()
-        for head in language.heads
+        for head in language.scored
         if (share := head.number("raising")) is not None
     ]
     if raising:
@@ -200,7 +200,7 @@ def _show(result: LahisResult, run: Path) -> Shown:
         document_remedy(languages),
         cautions,
         [
-            *model_facts(result.model_name, len(result.heads)),
+            *model_facts(result.model_name, len(result.scored)),
             ("documents", f"{documents:,}"),
             ("languages", ", ".join(languages)),
         ],
@@ -231,7 +231,7 @@ def _finding(result: LahisResult) -> list[str]:
             f"The {max(specific)} highest heads are candidates: with one language, general heads "
             "cannot be separated from specific ones."
         ]
-    least = wilson_interval(general, len(result.heads))[0] * len(result.heads)
+    least = wilson_interval(general, len(result.scored))[0] * len(result.scored)
     more = "" if least > expected else "General heads are not shown: "
     return [
         f"{more}{count(general, 'head')} {'is' if general == 1 else 'are'} important in most "
@@ -242,9 +242,9 @@ def _finding(result: LahisResult) -> list[str]:
 
 def _important_in(result: LahisResult) -> HeadMaps:
     """In how many languages each head is important."""
-    codes: dict[Head, list[str]] = {head.place: [] for head in result.heads}
+    codes: dict[Head, list[str]] = {head.place: [] for head in result.scored}
     for code, language in result.languages.items():
-        for head in language.heads:
+        for head in language.scored:
             if (head.score or 0.0) > language.threshold:
                 codes[head.place].append(code)
     counted = [
@@ -324,7 +324,7 @@ def _ranking(result: LahisResult) -> HeadTable:
     )
     score = Column("score", "LAHIS", "mean gradient times the share", 5)
     title = "Every head by its score"
-    return languages_table(title, result.heads, result.languages, columns, score)
+    return languages_table(title, result.scored, result.languages, columns, score)
 
 
 def _survey(plan: SurveyPlan) -> FindLahis | str:

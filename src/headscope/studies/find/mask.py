@@ -182,7 +182,7 @@ def find_mask(
         parts = {name: sides.train for name, sides in tasks.items() if sides.train is not None}
         return FoundMask(
             **works,
-            heads=heads,
+            scored=heads,
             selected=selected,
             kept_share=selected / lm.geometry.total,
             fates=Counter(head.fate for head in heads),
@@ -381,7 +381,7 @@ def _history(path: Path, result: FoundMask) -> History:
     arrays = read_arrays(path / "history.safetensors", ("steps", "weights", "losses"))
     steps, weights, losses = arrays.values()
     if (
-        sorted(head.place for head in result.heads) != list(geometry.heads())
+        sorted(head.place for head in result.scored) != list(geometry.heads())
         or weights.shape != (len(steps), *geometry.shape)
         or len(steps) < 2
         or not int(steps[-1]) == len(losses) == len(result.loss)
@@ -411,7 +411,7 @@ def _show(result: FoundMask, run: Path) -> Shown:
         f"--seed {int(result.training.get('seed', 0)) + 1}",
         cautions,
         [
-            *model_facts(result.model_name, len(result.heads)),
+            *model_facts(result.model_name, len(result.scored)),
             ("task", result.task),
             ("examples", str(result.examples)),
             *([("shots", str(result.shots))] if result.shots else []),
@@ -442,7 +442,7 @@ def _finding(result: FoundMask) -> list[str]:
     if result.feed_forward is not None and not gone:
         parts = " It keeps every feed-forward part."
     return [
-        f"The mask keeps {result.selected} of {len(result.heads)} heads: candidates, until verify "
+        f"The mask keeps {result.selected} of {len(result.scored)} heads: candidates, until verify "
         f"mask has tested them.{parts * (result.feed_forward is not None)}",
         f"In training, the loss of the answers {'falls' if last < first else 'rises'} from "
         f"{fixed(first, 3)} to {fixed(last, 3)} nats a token.",
@@ -467,7 +467,7 @@ def _layers(result: FoundMask) -> Table:
 
 
 def _every_head(result: FoundMask) -> HeadTable:
-    heads = sorted(result.heads, key=lambda head: head.place)
+    heads = sorted(result.scored, key=lambda head: head.place)
     columns = (
         Column("open", "\u03c3(M)", "how open the gate is; kept from 0.5 on"),
         Column("weight", "Weight M", "kept from 0 on"),
@@ -492,7 +492,7 @@ def _every_head(result: FoundMask) -> HeadTable:
 
 
 def _kept(result: FoundMask) -> HeadSets:
-    kept = [head.place for head in result.heads if head.selected]
+    kept = [head.place for head in result.scored if head.selected]
     return HeadSets("Heads kept, highest weight first", {result.task: places(kept)})
 
 
@@ -500,7 +500,7 @@ def _training(result: FoundMask, history: History) -> list[Lines]:
     width = max(1, len(result.loss) // POINTS)
     blocks = {at: result.loss[at : at + width] for at in range(0, len(result.loss), width)}
     loss = tuple((at + len(part) / 2, fmean(part)) for at, part in blocks.items())
-    places = [(head.layer, head.head) for head in result.heads]
+    places = [(head.layer, head.head) for head in result.scored]
     kept = np.sum([history.weights[:, layer, head] >= 0 for layer, head in places], axis=0)
     size = tuple(zip(map(float, history.steps), map(float, kept), strict=True))
     return [
@@ -528,15 +528,15 @@ def _line(history: History, name: str, heads: Sequence[MaskHead]) -> Series:
 
 def _courses(result: FoundMask, history: History) -> list[Lines | Table]:
     groups = {
-        "selected heads, mean": [head for head in result.heads if head.selected],
-        "dropped heads, mean": [head for head in result.heads if not head.selected],
+        "selected heads, mean": [head for head in result.scored if head.selected],
+        "dropped heads, mean": [head for head in result.scored if not head.selected],
     }
-    groups |= {f"head {head.place}": [head] for head in result.heads if head.wavered}
+    groups |= {f"head {head.place}": [head] for head in result.scored if head.wavered}
     drawn = list(groups.items())[: 2 + LINES]
     fates = ((words, result.fates[fate]) for fate, words in FATES.items() if result.fates.get(fate))
     wavered = table_of(
         "Heads that switched more than once",
-        ((str(head.place), head) for head in result.heads if head.wavered),
+        ((str(head.place), head) for head in result.scored if head.wavered),
         {
             "course": lambda head: FATES[head.fate],
             "switched after steps": lambda head: ", ".join(map(str, head.changes)),

@@ -135,7 +135,7 @@ def _with_clean(result: PatchingResult, scores: Scored) -> PatchingResult:
 
 def _show(result: PatchingResult, run: Path) -> Shown:
     pairs = result.examples or 0
-    parts = {name: part.heads for name, part in result.parts.items()}
+    parts = {name: part.scored for name, part in result.parts.items()}
     cautions = few_caution(pairs, "pair", "pairs of prompts")
     out = result.left_out
     left = [f"{out[why]} {words}" for why, words in LEFT_OUT.items() if out.get(why)]
@@ -158,13 +158,13 @@ def _show(result: PatchingResult, run: Path) -> Shown:
         "Activation patching",
         "Which attention heads carry the target language, and which the meaning of the word?",
         [
-            f"Above the control: {found} ({by_luck(result.heads)}{only}).",
+            f"Above the control: {found} ({by_luck(result.scored)}{only}).",
             f"Strongest: {enumeration(most)}.",
         ],
-        spread(result.heads, count(pairs, "pair", "pairs of prompts")),
+        spread(result.scored, count(pairs, "pair", "pairs of prompts")),
         "--prompts 300",
         cautions,
-        [*model_facts(result.model_name, len(result.heads)), ("pairs of prompts", f"{pairs:,}")],
+        [*model_facts(result.model_name, len(result.scored)), ("pairs of prompts", f"{pairs:,}")],
         [
             Section("Heads", [head_sets("Heads above the control, best first", above)]),
             Section("Without a patch", [_clean(result)], brief=True),
@@ -183,7 +183,7 @@ def _show(result: PatchingResult, run: Path) -> Shown:
 
 
 def _every_head(parts: Mapping[str, Sequence[ScoredHead]], result: PatchingResult) -> HeadTable:
-    means = {head.place: head.score for head in result.heads}
+    means = {head.place: head.score for head in result.scored}
     with_mean = {
         name: [replace(head, unknown={**head.unknown, "mean": means[head.place]}) for head in heads]
         for name, heads in parts.items()

@@ -124,7 +124,7 @@ def _with_places(result: RetrievalResult, scores: Scored) -> RetrievalResult:
 
 
 def _show(result: RetrievalResult, run: Path) -> Shown:
-    heads, prompts, left = result.heads, result.examples or 0, result.left_out_in_all
+    heads, prompts, left = result.scored, result.examples or 0, result.left_out_in_all
     facts = sum(read.examples or 0 for read in result.data.values())
     elsewhere = Column("elsewhere", "Elsewhere", "peak on the same token outside the fact")
     finding, sets = looking("retrieval", heads, facts)

@@ -271,7 +271,7 @@ def _measure(bench: Bench[FindSoftGate, QuestionSides]) -> Measured:
         "template": config.template.text,
     }
     beside = {
-        "heads": ScoredHead.all_of(scores),
+        "scored": ScoredHead.all_of(scores),
         "examples": len(taught),
         "tokens": sum(len(pair.sample.ids) - pair.sample.start for pair in taught.values()),
         "data": {
@@ -486,7 +486,7 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
         f"--seeds {few}" if draws < few else "",
         result.cautions,
         [
-            *model_facts(result.model_name, len(result.heads)),
+            *model_facts(result.model_name, len(result.scored)),
             ("pairs learned from", str(pairs.train)),
             ("stopped on", str(pairs.stop)),
             ("tested on", str(pairs.test)),

@@ -188,7 +188,7 @@ def describe(
         inactive=inactive,
         rank=ranking["rank"],
         rank_note=ranking["rank_note"],
-        heads=ScoredHead.all_of(scores, rank),
+        scored=ScoredHead.all_of(scores, rank),
         counted_over=scores.counted_over,
         counts=Classes(**scores.classes(threshold, inactive)),
         counts_above_chance=Classes(**above) if above else None,
@@ -210,7 +210,7 @@ def _show(result: TranslationResult, run: Path) -> Shown:
     aligned = {
         direction_label(name, len(directions)): places(
             head.place
-            for head in sorted(part.heads, key=lambda head: head.rank or 0)
+            for head in sorted(part.scored, key=lambda head: head.rank or 0)
             if (head.number(by) or 0.0) > result.threshold
         )
         for name, part in parts.items()
@@ -233,7 +233,7 @@ def _show(result: TranslationResult, run: Path) -> Shown:
         "that. The highest of many scores are biased upwards."
     )
     facts = [
-        *model_facts(str(read_object(run / "provenance.json").get("model")), len(result.heads)),
+        *model_facts(result.model_name, len(result.scored)),
         ("directions", ", ".join(map(arrow, directions))),
         ("sentence pairs", f"{result.examples or 0:,}"),
         ("target tokens", f"{result.tokens or 0:,}"),
@@ -255,7 +255,7 @@ def _show(result: TranslationResult, run: Path) -> Shown:
             ),
             Section("Layers", [layers_map(parts, by, result.threshold)]),
             Section("Classes of heads", [classes_table(parts, result)], brief=True),
-            *sentences_section(result.heads, result.run or run),
+            *sentences_section(result.scored, result.run or run),
             method_section(
                 "Translation Score (TS): share of target tokens for which the key that the head "
                 "weighs most, at the step that predicts the token, belongs to the source word "
@@ -284,7 +284,7 @@ def links_caution(directions: Iterable[TranslationScores]) -> list[str]:
 
 def alignment_finding(result: TranslationScores, by: str) -> list[str]:
     """How many heads align tokens, by what they are ranked by, and the strongest of them."""
-    ranked = sorted(result.heads, key=lambda head: head.rank or 0)
+    ranked = sorted(result.scored, key=lambda head: head.rank or 0)
     above = [head for head in ranked if (head.number(by) or 0.0) > result.threshold]
     score = "TS \u2212 chance" if by == "above_chance" else "TS"
     many = f"{len(above)} of {count(len(ranked), 'head')}" if above else "No head"
@@ -298,13 +298,13 @@ def alignment_finding(result: TranslationScores, by: str) -> list[str]:
 def _uncertainty(result: TranslationResult, by: str) -> str:
     """How wide intervals are, and how many heads may change their class."""
     open_heads = 0
-    for head in result.heads:
+    for head in result.scored:
         shift = (head.number("chance") or 0.0) if by == "above_chance" else 0.0
         if head.low is not None and head.high is not None:
             open_heads += head.low - shift <= result.threshold < head.high - shift
     examples = count(result.examples or 0, "sentence pair")
     more = f" Those of {count(open_heads, 'head')} include the threshold." if open_heads else ""
-    return f"{spread(result.heads, examples)}{more}"
+    return f"{spread(result.scored, examples)}{more}"
 
 
 def sentences_section(heads: Iterable[ScoredHead], run: str | Path) -> list[Section]:
@@ -331,11 +331,11 @@ def sentences_section(heads: Iterable[ScoredHead], run: str | Path) -> list[Sect
 def layers_map(parts: Mapping[str, TranslationScores], by: str, threshold: float) -> Heatmap:
     """The token alignment heads of each layer, of the mean and each direction."""
     directions = len(parts) - (MEAN in parts)
-    layers = sorted({head.layer for part in parts.values() for head in part.heads})
+    layers = sorted({head.layer for part in parts.values() for head in part.scored})
     counts = tuple(
         tuple(
             float(sum(head.layer == layer and (head.number(by) or 0.0) > threshold
-                      for head in part.heads))
+                      for head in part.scored))
             for layer in layers
         )
         for part in parts.values()
@@ -383,10 +383,10 @@ def every_head(
         Column("identical", "Same form", "TS where source and target word are spelled alike"),
         Column("different", "Other form", "TS where source and target word differ"),
     )
-    most = max(head.number(by) or 0.0 for part in parts.values() for head in part.heads)
+    most = max(head.number(by) or 0.0 for part in parts.values() for head in part.scored)
     return head_table(
         "Every head, highest first",
-        {name: part.heads for name, part in parts.items()},
+        {name: part.scored for name, part in parts.items()},
         columns,
         Column("score", "TS", "Translation Score"),
         ranked_by=by,

@@ -20,7 +20,7 @@ from headscope.data.pairs import Links, Units, linked_words, spans_of
 from headscope.errors import Caution, InputError, MissingExtra, naming
 from headscope.evidence.controls import control_named
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
-from headscope.heads.store import check_finished
+from headscope.heads.store import check_finished, with_details
 from headscope.progress import Progress
 from headscope.results.atlas import AtlasResult
 from headscope.results.failures import (
@@ -340,7 +340,7 @@ def rows_of_run(path: Path, choice: Choice = Choice()) -> Rows:
     """
     check_finished(path)
     written = read_result(path)
-    kind = AtlasResult if "overlap" in written else RemovalResult
+    kind = AtlasResult if "overlap" in with_details(written) else RemovalResult
     try:
         result: AtlasResult | RemovalResult = decode(kind, written)
     except (KeyError, ValueError) as error:

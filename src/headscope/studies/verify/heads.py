@@ -262,10 +262,10 @@ def correlations(
 
 def _show(result: RemovedHeads, run: Path) -> Shown:
     """The heads that cost most, what other methods say of them, and every change."""
-    parts: dict[str, Sequence[ScoredHead]] = {"removal": result.heads}
+    parts: dict[str, Sequence[ScoredHead]] = {"removal": result.scored}
     if result.parts:
-        parts = {MEAN_PART: result.heads}
-        parts |= {name: part.heads for name, part in result.parts.items()}
+        parts = {MEAN_PART: result.scored}
+        parts |= {name: part.scored for name, part in result.parts.items()}
     read = [data.examples or 0 for data in result.data.values()]
     sentences, fewest = sum(read), min(read, default=0)
     cautions = [
@@ -290,11 +290,11 @@ def _show(result: RemovedHeads, run: Path) -> Shown:
         "Single removal",
         "How much worse is the reference predicted without each single head?",
         _finding(result, fewest),
-        spread(result.heads, count(fewest, "sentence") + (" a direction" * (len(parts) > 1))),
+        spread(result.scored, count(fewest, "sentence") + (" a direction" * (len(parts) > 1))),
         more_examples(fewest),
         cautions,
         [
-            *model_facts(result.model_name, len(result.heads)),
+            *model_facts(result.model_name, len(result.scored)),
             ("directions", ", ".join(result.data)),
             ("sentences", f"{sentences:,}"),
         ],
@@ -327,7 +327,7 @@ def _show(result: RemovedHeads, run: Path) -> Shown:
 
 
 def _finding(result: RemovedHeads, fewest: int) -> list[str]:
-    heads = result.heads
+    heads = result.scored
     only = "; they are candidates" * candidates(heads, fewest)
     return [
         f"The NLL rises without {len(significant(heads))} of {count(len(heads), 'head')}, one at a "

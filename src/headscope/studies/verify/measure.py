@@ -70,18 +70,22 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> Rem
             {name: own for name, own in evidence.statistics.items() if name not in STATISTICS},
         )
         details = replace(details, removed=removed)
-        works = old.baseline_works
-        check = details.baseline_check
+        works, check = old.baseline_works, old.baseline_check
         if check is not None and (tries := check.tries) is not None:
             rules = Rules(**run.key.config["settings"]["baseline"])
             judged = judge_translations(run, rules, details.seed, tries)
             if judged["baseline_works"] is not None:
-                works = judged["baseline_works"]
-                details = replace(details, baseline_check=judged["baseline_check"])
+                works, check = judged["baseline_works"], judged["baseline_check"]
         own = comparison.concluded(old).cautions
         of_data = tuple(words for words in old.cautions if words not in own)
         new = comparison.concluded(
-            replace(old, evidence=measured, details=details, baseline_works=works)
+            replace(
+                old,
+                evidence=measured,
+                details=details,
+                baseline_works=works,
+                baseline_check=check,
+            )
         )
         return replace(new, cautions=(*of_data, *new.cautions))
 

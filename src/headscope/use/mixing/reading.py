@@ -96,7 +96,7 @@ def check_whole(
         if not (source / "run.json").is_file() or not result.is_file():
             continue
         try:
-            documents = json.loads(result.read_bytes())["documents"]
+            documents = json.loads(result.read_bytes())["details"]["documents"]
         except (ValueError, KeyError, TypeError, RecursionError):
             raise InputError(f"{result} is damaged; rate the corpus again") from None
         inside = source / DOCUMENTS
