@@ -38,7 +38,7 @@ from headscope.studies.costs.shapes import LOGITS_AT_ONCE, Shape, shape_of
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.mask import FindMask, find_mask
-from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.find.translation_score import FindTranslation, find_translation
 from headscope.studies.models import ModelChoice, kept_model
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.tasks import TaskChoice
@@ -157,9 +157,9 @@ def recipes(folder: Path, size: int) -> dict[str, Callable[[Path], Any]]:
     find_translation(FindTranslation(pairs=PairsChoice(pair=PAIRS[:1], limit=20)), heads)
     corpus = folder / "corpus.jsonl"
     documents = [
-        one.text
+        document.text
         for code in ("en", "de", "es", "ru", "tr")
-        for one in sample_documents(code, "dev", 40 * size, 3).documents
+        for document in sample_documents(code, "dev", 40 * size, 3).documents
     ]
     corpus.write_text(
         "".join(json.dumps({"text": text}, ensure_ascii=False) + "\n" for text in documents),
@@ -195,7 +195,7 @@ def real_recipes(folder: Path, model: Path, data: Path) -> dict[str, Callable[[P
     pairs = PairsChoice(("en-es",), (str(data / "en-es.test.tsv"),), limit=24, shots=3)
     documents = tuple(f"{code}={data / code}.find.txt" for code in ("de", "ru"))
     task = data / "plural.tsv"
-    task.write_text("input\toutput\n" + "".join(f"{one}\t{one}s\n" for one in WORDS), "utf-8")
+    task.write_text("input\toutput\n" + "".join(f"{word}\t{word}s\n" for word in WORDS), "utf-8")
     return {
         "find translation-score": lambda out: find_translation(FindTranslation(name, pairs), out),
         "verify removal --measure loss": lambda out: removal.run(
@@ -296,7 +296,7 @@ def main() -> None:
             rows[title] = row(recipe, place, shape, here, clock, given.rounds)
             one = rows[title]
             say(f"{title}: {one['measured']:.2f} of {one['predicted']:.2f}: {one['ratio']:.2f}")
-    told = {
+    result = {
         "command": "bench/costs.py",
         "model": Path(model).name,
         "date": moment(),
@@ -306,9 +306,9 @@ def main() -> None:
         "calibration_seconds": took,
         "aim": AIM,
         "recipes": rows,
-        "worst_ratio": max(max(one["ratio"], 1 / one["ratio"]) for one in rows.values()),
+        "worst_ratio": max(max(row["ratio"], 1 / row["ratio"]) for row in rows.values()),
     }
-    tell(told, given.out)
+    tell(result, given.out)
 
 
 if __name__ == "__main__":

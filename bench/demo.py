@@ -32,14 +32,14 @@ def main() -> None:
     with progress() as update:
         made = atlas(Atlas(), given.runs / "atlas", update)
         surveyed = survey(Survey(quick=True), given.runs / "survey", update)
-    told = {
+    result = {
         "command": "bench/demo.py",
         "machine": before,
         "atlas": _atlas(with_details(encode(made))),
         "survey": _survey(with_details(encode(surveyed))),
         "induction": _induction(given.runs / "survey" / "runs" / "induction"),
     }
-    tell(told, given.out)
+    tell(result, given.out)
 
 
 def _atlas(made: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,8 +50,8 @@ def _atlas(made: Mapping[str, Any]) -> dict[str, Any]:
         },
         "directions": len(made["directions"]),
         "best": [
-            f"{one['layer']}.{one['head']}"
-            for one in sorted(made["scores"], key=lambda one: one["rank"])[:10]
+            f"{head['layer']}.{head['head']}"
+            for head in sorted(made["scores"], key=lambda head: head["rank"])[:10]
         ],
         **table(made, [""]),
     }
@@ -65,7 +65,7 @@ def _survey(made: Mapping[str, Any]) -> dict[str, Any]:
 def _induction(run: Path) -> dict[str, Any]:
     """The two heads that most often look at what followed the same token before."""
     result = json.loads((run / "result.json").read_text(encoding="utf-8"))
-    heads = sorted(result["scores"], key=lambda one: one["score"], reverse=True)
+    heads = sorted(result["scores"], key=lambda head: head["score"], reverse=True)
     return {"signature": result["signature"], "highest": heads[:2]}
 
 

@@ -153,11 +153,13 @@ def measured(given: argparse.Namespace, page: Any, process: int) -> dict[str, An
         times.append(clicked(page, order[number % heads]))
         say(f"click {number + 1} of {given.clicks}")
     result: dict[str, Any] = {
-        "milliseconds_to_colours": spread([each["shifted"] for each in times if "shifted" in each]),
-        "milliseconds_to_whole_output": spread(
-            [each["written"] for each in times if "written" in each]
+        "milliseconds_to_colours": spread(
+            [measured["shifted"] for measured in times if "shifted" in measured]
         ),
-        "milliseconds_to_everything": spread([each["done"] for each in times]),
+        "milliseconds_to_whole_output": spread(
+            [measured["written"] for measured in times if "written" in measured]
+        ),
+        "milliseconds_to_everything": spread([measured["done"] for measured in times]),
     }
     if given.many:
         kept: dict[int, int] = {}

@@ -110,14 +110,14 @@ def make(folder: Path, shape: str, gigabytes: float, shard: str) -> int:
     groups: list[list[Stored]] = [[]]
     for name, like in state.items():
         size = 2 * like.numel()
-        if groups[-1] and sum(one.size for one in groups[-1]) + size > bytes_of(shard):
+        if groups[-1] and sum(tensor.size for tensor in groups[-1]) + size > bytes_of(shard):
             groups.append([])
         groups[-1].append(Stored(name, folder, "BF16", tuple(like.shape), 0, size))
     places = {}
     for at, group in enumerate(groups, 1):
         file = f"model-{at:05d}-of-{len(groups):05d}.safetensors"
         write_tensors(folder / file, group, _random)
-        places |= {one.name: file for one in group}
+        places |= {tensor.name: file for tensor in group}
     (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
     return layers
 
@@ -135,24 +135,24 @@ def _random(tensor: Stored) -> Iterator[bytes]:
 
 def look_over(source: Path, written: Path) -> dict[str, Any]:
     """Sizes, and whether W_O is folded and the rest is as it was, on a sample of tensors."""
-    before = {one.name: one for one in stored_tensors(source)}
-    after = {one.name: one for one in stored_tensors(written)}
+    before = {tensor.name: tensor for tensor in stored_tensors(source)}
+    after = {tensor.name: tensor for tensor in stored_tensors(written)}
     assert before.keys() == after.keys()
     folded = [name for name in before if name.endswith("o_proj.weight")]
     others = [name for name in before if not name.endswith("o_proj.weight")]
     changed = 0
     for name in (folded[0], folded[-1]):
-        old, new = (torch.frombuffer(one[name].read(), dtype=torch.bfloat16).float().view(
-            one[name].shape) for one in (before, after))  # fmt: skip
+        old, new = (torch.frombuffer(tensors[name].read(), dtype=torch.bfloat16).float().view(
+            tensors[name].shape) for tensors in (before, after))  # fmt: skip
         changed += int((new[:, 0] == 0).all()) and int(torch.equal(old[:, -1], new[:, -1]))
     same = [
         before[name].read() == after[name].read() for name in others[:: max(1, len(others) // 8)]
     ]
     return {
-        "checkpoint_bytes": sum(one.size for one in before.values()),
-        "largest_tensor_bytes": max(one.size for one in before.values()),
+        "checkpoint_bytes": sum(tensor.size for tensor in before.values()),
+        "largest_tensor_bytes": max(tensor.size for tensor in before.values()),
         "largest_folded_tensor_bytes": max(before[name].size for name in folded),
-        "files": len({one.file for one in after.values()}),
+        "files": len({tensor.file for tensor in after.values()}),
         "folded_as_meant": changed == 2,
         "others_as_they_were": all(same),
     }

@@ -25,7 +25,7 @@ from headscope.data.words import segmenter_name
 from headscope.measure.identify import identifier_name, identify
 from headscope.measure.intervals import wilson_interval
 from headscope.results.failures import KINDS
-from headscope.verify.failure.classify import Case, Row, Rules, classify
+from headscope.verify.failures_classes.classify import Case, Row, Rules, classify
 
 DATA = Path(__file__).parents[1] / "tests" / "data"
 THRESHOLDS = ("unsupported", "added", "dropped", "left_out")
@@ -52,7 +52,7 @@ def sort_rows(rows: Sequence[tuple[str, Row]], rules: Rules | None = None) -> li
 def agreement(rows: Sequence[tuple[str, Row]], cases: Sequence[Case]) -> dict[str, Any]:
     """How many are sorted rightly, what each kind is taken for, and by language."""
     pairs = [(kind, case.kind) for (kind, _), case in zip(rows, cases, strict=True)]
-    right = sum(kind == found for kind, found in pairs)
+    right = sum(kind == expected for kind, expected in pairs)
     low, high = wilson_interval(right, len(pairs))
     languages = Counter(row.target_language for _, row in rows)
     wrong = Counter(
@@ -66,7 +66,7 @@ def agreement(rows: Sequence[tuple[str, Row]], cases: Sequence[Case]) -> dict[st
         "low": low,
         "high": high,
         "taken_for": {
-            kind: {other: sum(pair == (kind, other) for pair in pairs) for other in KINDS}
+            kind: {answer: sum(pair == (kind, answer) for pair in pairs) for answer in KINDS}
             for kind in KINDS
         },
         "right_by_language": {code: n - wrong[code] for code, n in languages.items()},

@@ -29,7 +29,7 @@ from headscope.pocket.world.languages import language
 from headscope.pocket.world.sampling import Split, sentences
 from headscope.pocket.world.sentences import PRONOUNS, Piece, Rendered, Sentence, render
 from headscope.results.failures import KINDS
-from headscope.verify.failure.classify import Case, Row, Rules, classify
+from headscope.verify.failures_classes.classify import Case, Row, Rules, classify
 
 DIRECTIONS = ("en-de", "de-en", "en-ru", "ru-es", "es-tr", "tr-de", "de-ru", "ru-en")
 CONTENT = ("noun", "adjective", "verb", "adverb", "predicate")
@@ -59,8 +59,8 @@ def without_pronouns(whole: Rendered, sentence: Sentence) -> Rendered:
         f"{number}.{part}.noun"
         for number, clause in (("1", sentence.first), ("2", sentence.second))
         if clause is not None
-        for part, one in (("subject", clause.subject), ("object", clause.object))
-        if one is not None and one.noun in PRONOUNS
+        for part, phrase in (("subject", clause.subject), ("object", clause.object))
+        if phrase is not None and phrase.noun in PRONOUNS
     }
     return Rendered(
         tuple(
@@ -73,7 +73,7 @@ def without_pronouns(whole: Rendered, sentence: Sentence) -> Rendered:
 def phrase(pieces: Sequence[Piece], part: str, rng: random.Random) -> tuple[int, int] | None:
     """Where a phrase of this kind lies, as (start, end), or None; never the whole sentence."""
     if part == "pronoun":
-        places = [i for i, one in enumerate(pieces) if "pronoun" in one.nodes]
+        places = [i for i, piece in enumerate(pieces) if "pronoun" in piece.nodes]
         return (places[0], places[0] + 1) if places and len(pieces) > 2 else None
     if part == "words":
         size = rng.choice((1, 2, 3))
@@ -82,8 +82,8 @@ def phrase(pieces: Sequence[Piece], part: str, rng: random.Random) -> tuple[int,
         runs_of = [
             [
                 i
-                for i, one in enumerate(pieces)
-                if any(_of(node, clause, part) for node in one.nodes)
+                for i, piece in enumerate(pieces)
+                if any(_of(node, clause, part) for node in piece.nodes)
             ]
             for clause in ("1", "2")
         ]
@@ -138,8 +138,13 @@ def cases(split: Split, direction: str, count: int, seed: int) -> Iterator[tuple
     source, _, target = direction.partition("-")
     rng = random.Random(f"{split} {direction} {seed}")
     drawn = list(islice(sentences(split, seed), 4 * count))
-    both = [(render(one, language(source)), render(one, language(target))) for one in drawn]
-    plain = [without_pronouns(pair[1], one) for pair, one in zip(both, drawn, strict=True)]
+    both = [
+        (render(sentence, language(source)), render(sentence, language(target)))
+        for sentence in drawn
+    ]
+    plain = [
+        without_pronouns(pair[1], sentence) for pair, sentence in zip(both, drawn, strict=True)
+    ]
     made: Counter[str] = Counter()
     for number, (asked, whole) in enumerate(both):
         place = (number + rng.randrange(1, len(both))) % len(both)

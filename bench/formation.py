@@ -29,19 +29,19 @@ def main() -> None:
     with progress() as update:
         made = formation(Formation(checkpoint_series(["pocket"])), given.runs, update)
     result = with_details(encode(made))
-    told = {
+    figures = {
         "command": "bench/formation.py",
         "machine": before,
         **{name: result[name] for name in ("signature", "seconds", "geometry", "threshold", "k")},
         "sentences": {
-            name: [one["found_on"], one["verified_on"]] for name, one in result["data"].items()
+            name: [data["found_on"], data["verified_on"]] for name, data in result["data"].items()
         },
         "checkpoints": [
-            {name: value for name, value in one.items() if name != "directions"}
-            for one in result["checkpoints"]
+            {name: value for name, value in checkpoint.items() if name != "directions"}
+            for checkpoint in result["checkpoints"]
         ],
     }
-    tell(told, given.out)
+    tell(figures, given.out)
 
 
 if __name__ == "__main__":

@@ -63,8 +63,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     texts: dict[str, Sequence[str]] = {"made": MADE}
-    for one in given.lines:
-        language, _, name = one.partition("=")
+    for argument in given.lines:
+        language, _, name = argument.partition("=")
         lines = Path(name).read_text(encoding="utf-8").split("\n")
         texts[language] = [line for line in lines if line.strip()][: given.limit]
     tell(
@@ -109,7 +109,7 @@ def compared(path: Path, texts: dict[str, Sequence[str]], server: str) -> dict[s
         "sha256": digest_of_files(path),
         "architecture": file.architecture,
         "quantised": file.quantised,
-        "tokenizer": [file.metadata.get(f"tokenizer.ggml.{one}") for one in ("model", "pre")],
+        "tokenizer": [file.metadata.get(f"tokenizer.ggml.{key}") for key in ("model", "pre")],
         "texts": groups,
     }
 

@@ -101,7 +101,7 @@ def tests() -> dict[str, Any]:
         done = subprocess.run(command, cwd=ROOT, stdout=sys.stderr)
         cases = list(ElementTree.parse(report).iter("testcase"))
     kinds = {
-        kind: [one.get("name") for one in cases if one.find(kind) is not None]
+        kind: [case.get("name") for case in cases if case.find(kind) is not None]
         for kind in ("failure", "error", "skipped")
     }
     return {
@@ -109,7 +109,7 @@ def tests() -> dict[str, Any]:
         "run": len(cases),
         "passed": len(cases) - sum(map(len, kinds.values())),
         **kinds,
-        "seconds": {one.get("name"): float(one.get("time", 0)) for one in cases},
+        "seconds": {case.get("name"): float(case.get("time", 0)) for case in cases},
     }
 
 
@@ -127,14 +127,14 @@ def memory(lm: LanguageModel, sizes: dict[str, tuple[int, int]]) -> dict[str, An
 
     def peaks(tokens: int) -> Any:
         found = capture_reference(lm, read, places, None, Settings("predict", tokens))
-        return np.stack([one.peaks for one in found])
+        return np.stack([text.peaks for text in found])
 
     def gradients(tokens: int) -> Any:
         return np.stack(gate_gradients(lm, texts, batch_tokens=tokens).products)
 
     def outputs(tokens: int) -> Any:
         made = lm.generate(prompts, GenerateConfig(NEW, tokens, stop_at_newline=False))
-        return np.array([[*one.output_ids, *[-1] * (NEW - len(one.output_ids))] for one in made])
+        return np.array([[*text.output_ids, *[-1] * (NEW - len(text.output_ids))] for text in made])
 
     found: dict[str, Any] = {"weight_bytes": held(lm), "limit_bytes": limit(lm, held(lm) + ABOVE)}
     for name, work, kind, done in zip(
@@ -160,7 +160,7 @@ def memory(lm: LanguageModel, sizes: dict[str, tuple[int, int]]) -> dict[str, An
         }
         say(f"memory: {name}: {found[name]}")
     again = [bytes_of(lm, partial(losses, 8192, read[:16]))[1] for _ in range(ROUNDS)]
-    return found | {"held_after_rounds": [told["held_bytes"] for told in again]}
+    return found | {"held_after_rounds": [round_["held_bytes"] for round_ in again]}
 
 
 def limit(lm: LanguageModel, most: int) -> int | None:
@@ -188,13 +188,13 @@ def bytes_of(lm: LanguageModel, work: Callable[[], Any]) -> tuple[Any, dict[str,
     began = time.perf_counter()
     made = work()
     wait(lm)
-    told = {"seconds": time.perf_counter() - began, "held_bytes": held(lm)}
+    result = {"seconds": time.perf_counter() - began, "held_bytes": held(lm)}
     if on_gpu:
-        told |= {
+        result |= {
             "peak_bytes": torch.cuda.max_memory_allocated(),
             "failed_allocations": torch.cuda.memory_stats()["num_ooms"] - before,
         }
-    return made, told
+    return made, result
 
 
 def static(model: Model, sentences: int, conditions: int) -> Case:
@@ -320,14 +320,16 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="only see that everything runs")
     given = parser.parse_args()
     # The name of a folder may hold a dot.
-    given.models = {one.name if one.is_dir() else one.stem: one for one in given.model}
+    given.models = {
+        folder.name if folder.is_dir() else folder.stem: folder for folder in given.model
+    }
     if len(given.models) < len(given.model):
         parser.error("two of --model have the same name")
     chosen = given.only or PARTS
     wanted = [part for part in PARTS if part in chosen]
     for name in given.models:
         both = zip(OF_FILES, named(name), strict=True)
-        wanted += [own for part, own in both if part in chosen]
+        wanted += [file_part for part, file_part in both if part in chosen]
     missing = [part for part in wanted if not file_of(given.out, part).is_file()]
     about = {
         "bench": "gpu",
@@ -337,9 +339,9 @@ def main() -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as scratch:
         started, began = moment(), time.perf_counter()
-        for part, found in parts(missing, given, Path(scratch)):
+        for part, numbers in parts(missing, given, Path(scratch)):
             seconds = time.perf_counter() - began
-            whole = {**about, "part": part, "started": started, "seconds": seconds, **found}
+            whole = {**about, "part": part, "started": started, "seconds": seconds, **numbers}
             # Named when it is whole, since a file that is there is not made again.
             unfinished = given.out / f"{part}.unfinished"
             unfinished.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")

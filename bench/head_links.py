@@ -29,10 +29,10 @@ from headscope.data.align import AlignWords, align_file
 from headscope.data.pairs import PairFile, PairSource, read_pairs
 from headscope.data.split import with_shots
 from headscope.find.head_links import HeadLinker, links_of
-from headscope.find.translation import linked_parts, linking_scores
-from headscope.find.translation_config import HeadLinks, TranslationScore
+from headscope.find.translation_score_config import HeadLinks, TranslationScore
+from headscope.find.translation_scores import linked_parts, linking_scores
 from headscope.lm import LanguageModel, load
-from headscope.verify.links import F1, counted, measures
+from headscope.verify.alignment_evidence import F1, counted, measures
 
 NUMBERS = (1, 3, 5, 8, 10, 15, 20)
 WEIGHTS: tuple[Any, ...] = ("mass", "peak")
@@ -54,7 +54,7 @@ def read(path: str, shots: int, limit: int) -> PairFile:
 def scored(links: Any, pairs: PairFile) -> float:
     """F1 of the links of all pairs."""
     rows = zip(links, pairs.pairs, strict=True)
-    counts = [counted(own, pair.links or frozenset(), frozenset()) for own, pair in rows]
+    counts = [counted(links, pair.links or frozenset(), frozenset()) for links, pair in rows]
     return round(float(measures(np.sum(counts, axis=0))[F1]), 4)
 
 
@@ -146,8 +146,8 @@ def main() -> None:
             pairs = read(path, given.shots, given.limit)
             result["files"][Path(path).name] = measured(lm, pairs)
         files = list(result["files"].values())
-        means = {rule: fmean(own["f1"][rule] for own in files) for rule in files[0]["f1"]}
-        best = sorted(means.items(), key=lambda each: -each[1])[:20]
+        means = {rule: fmean(file["f1"][rule] for file in files) for rule in files[0]["f1"]}
+        best = sorted(means.items(), key=lambda scored: -scored[1])[:20]
         result["best"] = {rule: round(mean, 4) for rule, mean in best}
         given.out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
 

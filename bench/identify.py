@@ -125,7 +125,7 @@ def _simplemma() -> Classify:
     from simplemma.token_sampler import RelaxedMostCommonTokenSampler
 
     folder = Path(dictionaries.__file__).parent / "data"
-    known = tuple(sorted(one.name.partition(".")[0] for one in folder.iterdir()))
+    known = tuple(sorted(file.name.partition(".")[0] for file in folder.iterdir()))
     # All dictionaries stay in memory, else each text would read them again.
     factory = DefaultDictionaryFactory(cache_max_size=len(known))
     strategy = DefaultStrategy(dictionary_factory=factory)
@@ -141,7 +141,7 @@ def _headscope() -> Classify:
 def _langidentify(full: bool) -> Classify:
     from langidentify import Detector, Language, Model
 
-    known = [one for one in Language if one is not Language.UNKNOWN]
+    known = [language for language in Language if language is not Language.UNKNOWN]
     detector = Detector(Model.load_full(known) if full else Model.load_lite(known))
     return lambda text: detector.detect(text).iso_code
 
@@ -179,10 +179,10 @@ def pocket(sentences: int, seed: int) -> Iterator[Text]:
     from headscope.pocket.sample import sample_pairs
     from headscope.pocket.world.languages import CODES
 
-    for other in [one for one in CODES if one != "en"]:
-        for pair in sample_pairs(f"en-{other}", "test", sentences, seed).pairs:
+    for target in [code for code in CODES if code != "en"]:
+        for pair in sample_pairs(f"en-{target}", "test", sentences, seed).pairs:
             yield Text(pair.source, "en", "pocket")
-            yield Text(pair.target, other, "pocket")
+            yield Text(pair.target, target, "pocket")
 
 
 def folder(data: Path) -> Iterator[Text]:
@@ -207,28 +207,28 @@ def folder(data: Path) -> Iterator[Text]:
 
 def beginnings(texts: Sequence[Text], words: int) -> Iterator[Text]:
     """The first words of every sentence: texts as short as broken outputs are."""
-    for one in texts:
-        if one.source == "pocket":
+    for text in texts:
+        if text.source == "pocket":
             continue
-        if HAN.search(one.text):
-            found = HAN.findall(one.text)
+        if HAN.search(text.text):
+            found = HAN.findall(text.text)
             cut = "".join(found[: words * HAN_PER_WORD])
         else:
-            ends = [match.end() for match in WORD.finditer(one.text)]
-            cut = one.text[: ends[min(words, len(ends)) - 1]] if ends else ""
-        yield Text(cut, one.language, f"first {words} words")
+            ends = [match.end() for match in WORD.finditer(text.text)]
+            cut = text.text[: ends[min(words, len(ends)) - 1]] if ends else ""
+        yield Text(cut, text.language, f"first {words} words")
 
 
 def at_most(texts: Sequence[Text], most: int, seed: int) -> list[Text]:
     """So many texts of a source, language and length, drawn at random, so that none outweighs."""
     groups: dict[tuple[str, str, str], list[Text]] = defaultdict(list)
-    for one in texts:
-        groups[one.source, one.language, length(one)].append(one)
+    for text in texts:
+        groups[text.source, text.language, length(text)].append(text)
     draw = random.Random(seed)
     return [
-        one
+        text
         for key in sorted(groups)
-        for one in (draw.sample(groups[key], most) if len(groups[key]) > most else groups[key])
+        for text in (draw.sample(groups[key], most) if len(groups[key]) > most else groups[key])
     ]
 
 
@@ -273,12 +273,12 @@ def _peak_mib() -> float:
 def measure(name: str, texts: Sequence[Text]) -> dict[str, Any]:
     """The figures of one candidate."""
     distributions = CANDIDATES[name][0]
-    for one in distributions:
-        if importlib.util.find_spec(MODULES.get(one, one)) is None:
-            return {"absent": f"{one} is not installed"}
+    for distribution in distributions:
+        if importlib.util.find_spec(MODULES.get(distribution, distribution)) is None:
+            return {"absent": f"{distribution} is not installed"}
     done = subprocess.run(
         [sys.executable, __file__, "--candidate", name],
-        input=json.dumps([one.text for one in texts]),
+        input=json.dumps([text.text for text in texts]),
         capture_output=True,
         text=True,
     )
@@ -297,8 +297,8 @@ def measure(name: str, texts: Sequence[Text]) -> dict[str, Any]:
     for (source, part), rows in groups.items():
         by_source.setdefault(source, {})[part] = _shares(rows)
     return {
-        "version": " ".join(version(one) for one in distributions),
-        "wheel_files_mib": sum(_size(one) for one in distributions) / 2**20,
+        "version": " ".join(version(distribution) for distribution in distributions),
+        "wheel_files_mib": sum(_size(distribution) for distribution in distributions) / 2**20,
         **found,
         "right": by_source,
     }
@@ -317,16 +317,16 @@ def _shares(rows: Sequence[tuple[str, str]]) -> dict[str, Any]:
         "texts": len(rows),
         "right": fmean(right for hits in by_language.values() for right in hits),
         "mean": fmean(fmean(hits) for hits in by_language.values()),
-        "languages": {one: fmean(hits) for one, hits in sorted(by_language.items())},
-        "commonest_errors": {one: n for one, n in wrong.most_common(5) if n},
+        "languages": {language: fmean(hits) for language, hits in sorted(by_language.items())},
+        "commonest_errors": {language: n for language, n in wrong.most_common(5) if n},
     }
 
 
 def _size(distribution: str) -> int:
     from importlib.metadata import files
 
-    found = [Path(str(one.locate())) for one in files(distribution) or ()]
-    return sum(one.stat().st_size for one in found if one.is_file())
+    found = [Path(str(file.locate())) for file in files(distribution) or ()]
+    return sum(file.stat().st_size for file in found if file.is_file())
 
 
 def main() -> None:
@@ -346,15 +346,15 @@ def main() -> None:
     from machine import machine, tell
 
     found = [*pocket(given.sentences, given.seed), *(folder(given.data) if given.data else ())]
-    texts = [one for one in dict.fromkeys(found) if one.words]
-    cuts = [one for words in (3, 5) for one in beginnings(texts, words) if one.words == words]
+    texts = [text for text in dict.fromkeys(found) if text.words]
+    cuts = [text for words in (3, 5) for text in beginnings(texts, words) if text.words == words]
     texts = at_most([*texts, *dict.fromkeys(cuts)], given.most, given.seed)
     result = {
         "command": "bench/identify.py",
         "seed": given.seed,
         "most": given.most,
         "machine": machine("cpu"),
-        "texts": dict(Counter(f"{one.source} {one.language}" for one in texts)),
+        "texts": dict(Counter(f"{text.source} {text.language}" for text in texts)),
         "candidates": {name: measure(name, texts) for name in given.only},
     }
     tell(result, given.out)

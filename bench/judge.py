@@ -58,7 +58,7 @@ def main() -> None:
     folder = given.runs / Path(given.model).stem
     model = ModelChoice(given.model, **({"dtype": given.dtype} if given.dtype else {}))
     pairs = (f"{given.pair}={_pairs(given, folder)}",) if given.data else ()
-    texts = tuple(_documents(each, given.first, folder) for each in given.documents)
+    texts = tuple(_documents(source, given.first, folder) for source in given.documents)
     judged = {}
     with progress() as update:
         for task in [*([] if given.no_translation else [given.pair]), *given.task]:
@@ -68,8 +68,9 @@ def main() -> None:
                 pairs=pairs, documents=texts, task=named, shots=given.shots, chat=chat
             )
             every = tuple(given.method) or tuple(name for name in methods() if name != "soft-gate")
-            rules = every, given.quick, None, True, given.judged, given.draws
-            config = Survey(model, data, *rules)
+            config = Survey(
+                model, data, every, given.quick, judge=True, judged=given.judged, draws=given.draws
+            )
             judged[Path(task).stem] = told(survey(config, folder / Path(task).stem, update))
     result = {
         "command": "bench/judge.py",
@@ -116,7 +117,10 @@ def told(result: SurveyResult) -> dict[str, Any]:
     method cost."""
     found = result.judges
     assert found is not None
-    random = {name: [own.mean, own.low, own.high] for name, own in found.random.items()}
+    random = {
+        name: [estimate.mean, estimate.low, estimate.high]
+        for name, estimate in found.random.items()
+    }
     return {
         "measure": found.measure,
         "examples": found.examples,
@@ -127,16 +131,24 @@ def told(result: SurveyResult) -> dict[str, Any]:
         "judges": {
             judge: {
                 "methods": {
-                    name: [_short(each) for each in (own.value, own.low, own.high, own.p_draws)]
-                    + [_short(each) for each in _gap(own.difference)]
-                    for name, own in found.of(judge).items()
+                    name: [
+                        _short(number)
+                        for number in (
+                            estimate.value,
+                            estimate.low,
+                            estimate.high,
+                            estimate.p_draws,
+                        )
+                    ]
+                    + [_short(number) for number in _gap(estimate.difference)]
+                    for name, estimate in found.of(judge).items()
                 },
-                "random": [_short(each) for each in random[judge]],
+                "random": [_short(number) for number in random[judge]],
             }
             for judge in random
         },
         "first_minus_second": found.ahead
-        and [_short(each) for each in (found.ahead.value, found.ahead.low, found.ahead.high)],
+        and [_short(number) for number in (found.ahead.value, found.ahead.low, found.ahead.high)],
         "unjudged": [*found.unjudged],
         "left_out": {row.method: row.why for row in result.runs if row.run is None},
         "costs": {

@@ -24,14 +24,14 @@ import numpy as np
 from machine import asked, machine, tell
 
 from headscope.evidence.rows import Condition
-from headscope.find.regression import fitted, random_gates
+from headscope.find.knockouts_regression import fitted, random_gates
 from headscope.measure.ranking import centred, correlation, mid_ranks
 from headscope.runs import open_run
 from headscope.studies.bars import progress
 from headscope.studies.models import ModelChoice, resolved_chat
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.verify.removal import measured_alone
-from headscope.verify.translation import Removal
+from headscope.verify.removal_translations import Removal
 
 TOP, FIFTH, BLOCKS = 10, 5, 10
 
@@ -56,10 +56,14 @@ def main() -> None:
     removal = resolved_chat(lm, Removal(measure=("loss",)))
     every = [*lm.geometry.heads()]
     removes = given.remove or ["2", "5%", "10%", "20%"]
-    gates = {own: random_gates(lm.geometry, given.gates, own, 0) for own in removes}
-    sets = [(), *((head,) for head in every), *(own for drawn in gates.values() for own in drawn)]
+    gates = {count: random_gates(lm.geometry, given.gates, count, 0) for count in removes}
+    sets = [
+        (),
+        *((head,) for head in every),
+        *(heads for drawn in gates.values() for heads in drawn),
+    ]
     planned = [
-        Condition("random", k=len(own), gate=0.0, heads=tuple(map(str, own))) for own in sets
+        Condition("random", k=len(heads), gate=0.0, heads=tuple(map(str, heads))) for heads in sets
     ]
     settings = {
         "given": [str(given.model), given.dtype, given.pair, given.sentences, removes, given.gates]
@@ -68,14 +72,14 @@ def main() -> None:
     folder = given.runs / Path(given.model).stem
     with progress() as update, open_run(folder, "bench knockouts", settings, data) as run:
         _, nll, counted = measured_alone(lm, directions, planned, removal, run, progress=update)
-    (numbers,) = (np.stack(own) for own in counted.values())
+    (numbers,) = (np.stack(statistics) for statistics in counted.values())
     losses = numbers[..., 0] / numbers[..., 1]
-    heads, told = len(every), {}
+    heads, results = len(every), {}
     changes = losses[1 : heads + 1] - losses[0]
     for place, (remove, drawn) in enumerate(gates.items()):
-        removed = np.array([[head in own for head in every] for own in drawn])
+        removed = np.array([[head in heads for head in every] for heads in drawn])
         own = numbers[heads + 1 + place * given.gates :][: given.gates]
-        told[remove] = compared(changes, removed, own, nll)
+        results[remove] = compared(changes, removed, own, nll)
     result = {
         "command": "bench/knockouts.py",
         "machine": before,
@@ -88,14 +92,14 @@ def main() -> None:
                     for at in np.argsort(-changes.mean(axis=1))[:TOP]},
             "fewer_sentences": fewer(changes),
         },
-        "knockouts": told,
+        "knockouts": results,
     }  # fmt: skip
     tell(result, given.out)
 
 
-def hits(one: np.ndarray, other: np.ndarray) -> int:
+def hits(first: np.ndarray, second: np.ndarray) -> int:
     """Heads that are among the `TOP` highest of both."""
-    return len({*np.argsort(-one)[:TOP]} & {*np.argsort(-other)[:TOP]})
+    return len({*np.argsort(-first)[:TOP]} & {*np.argsort(-second)[:TOP]})
 
 
 def fewer(changes: np.ndarray) -> float:
@@ -103,7 +107,7 @@ def fewer(changes: np.ndarray) -> float:
     number, draw = changes.shape[1], np.random.default_rng(0)
     some = [draw.permutation(number)[: max(1, number // FIFTH)] for _ in range(100)]
     return float(
-        np.mean([hits(changes.mean(axis=1), changes[:, own].mean(axis=1)) for own in some])
+        np.mean([hits(changes.mean(axis=1), changes[:, rows].mean(axis=1)) for rows in some])
     )
 
 
@@ -114,7 +118,7 @@ def compared(changes: np.ndarray, removed: np.ndarray, counted: np.ndarray, nll:
     sizes = [heads // FIFTH, heads // 2, heads, 2 * heads, 4 * heads, 8 * heads, every]
     for size in sorted({size for size in sizes if size <= every}):
         blocks = [slice(at, at + size) for at in range(0, every - size + 1, size)][:BLOCKS]
-        fits = [fitted(removed[own], counted[own], nll, draws=1) for own in blocks]
+        fits = [fitted(removed[rows], counted[rows], nll, draws=1) for rows in blocks]
         found = [hits(wanted, fit[0]) for fit in fits]
         rows.append({
             "gates": size, "blocks": len(blocks), "hits": float(np.mean(found)),
@@ -123,7 +127,7 @@ def compared(changes: np.ndarray, removed: np.ndarray, counted: np.ndarray, nll:
         })  # fmt: skip
     enough = [row["gates"] for row in rows if row["hits"] >= TOP - 1]
     held, fits = every // 4, {}
-    losses = np.array([own.sum(axis=0)[0] / own.sum(axis=0)[1] for own in counted[-held:]])
+    losses = np.array([sums.sum(axis=0)[0] / sums.sum(axis=0)[1] for sums in counted[-held:]])
     for size in (heads, every - held):
         if size <= every - held:
             fits[f"knockouts, {size} gates"] = fitted(removed[:size], counted[:size], nll, draws=1)[
@@ -133,13 +137,13 @@ def compared(changes: np.ndarray, removed: np.ndarray, counted: np.ndarray, nll:
         name: rank_correlation(removed[-held:] @ scores, losses)
         for name, scores in {"single removal": wanted, **fits}.items()
     }
-    told = {"gates": held, "rank_correlation": predicted}
-    return {"sizes": rows, "gates_for_nine": min(enough, default=None), "held_out": told}
+    result = {"gates": held, "rank_correlation": predicted}
+    return {"sizes": rows, "gates_for_nine": min(enough, default=None), "held_out": result}
 
 
-def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
     """Spearman's."""
-    return float(correlation(centred(mid_ranks(one)), centred(mid_ranks(other))))
+    return float(correlation(centred(mid_ranks(first)), centred(mid_ranks(second))))
 
 
 if __name__ == "__main__":

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from machine import machine, tell
 
-from headscope.compare.sets import rank_correlation
+from headscope.compare.overlap_sets import rank_correlation
 from headscope.heads import HeadScores
 from headscope.results.lahis import LahisLanguage
 from headscope.runs import encode
@@ -38,7 +38,7 @@ def main() -> None:
     config = FindLahis(documents=DocumentsChoice(limit=given.documents))
     with progress() as update:
         found = find_lahis(config, given.runs, update)
-    told = {
+    figures = {
         "command": "bench/lahis_sets.py",
         "machine": before,
         "signature": found.signature,
@@ -46,11 +46,11 @@ def main() -> None:
         "general": len(found.general),
         "general_expected": found.general_expected,
         "languages": {
-            name: _brief(one, HeadScores.from_pretrained(given.runs / "scores" / name))
-            for name, one in found.languages.items()
+            name: _brief(language, HeadScores.from_pretrained(given.runs / "scores" / name))
+            for name, language in found.languages.items()
         },
     }
-    tell(told, given.out)
+    tell(figures, given.out)
 
 
 def _brief(language: LahisLanguage, scores: HeadScores) -> dict[str, Any]:

@@ -38,7 +38,9 @@ LISTED, WRITTEN, WORDS = 5, GenerateConfig(max_new_tokens=48), 24
 
 
 def prompts(lm: Any, sentences: list[str], code: str) -> list[str]:
-    asked = [DEFAULT_TEMPLATE.render(each, "English", LANGUAGES[code]).text for each in sentences]
+    asked = [
+        DEFAULT_TEMPLATE.render(sentence, "English", LANGUAGES[code]).text for sentence in sentences
+    ]
     return wrap_prompts(lm, asked)
 
 
@@ -50,7 +52,7 @@ def attention(lm: Any, sentences: list[str]) -> dict[str, Any]:
             read = lm.attention(prompt)
             place = [token.strip() for token in read.tokens].index(name)
             seen.setdefault(code, []).append(read.weights[:, :, -1, place])
-    every = np.mean([np.mean(own, axis=0) for own in seen.values()], axis=0)
+    every = np.mean([np.mean(scores, axis=0) for scores in seen.values()], axis=0)
     heads = sorted(lm.geometry.heads(), key=lambda head: -every[head.layer, head.head])
     return {
         "sentences": len(sentences),
@@ -58,10 +60,13 @@ def attention(lm: Any, sentences: list[str]) -> dict[str, Any]:
         "highest": {
             str(head): {
                 code: [
-                    round(float(value([each[head.layer, head.head] for each in own])), 4)
+                    round(
+                        float(value([row[head.layer, head.head] for row in scores])),
+                        4,
+                    )
                     for value in (np.mean, np.min)
                 ]
-                for code, own in seen.items()
+                for code, scores in seen.items()
             }
             for head in heads[:LISTED]
         },
@@ -72,7 +77,7 @@ def means(lm: Any, sentences: list[str], code: str) -> tuple[Mean, int]:
     """What every head writes in answers in a language, the mean over those that are in it; and how
     many these are."""
     asked = prompts(lm, sentences, code)
-    made = [each.text for each in lm.generate(asked, WRITTEN, special=False)]
+    made = [written.text for written in lm.generate(asked, WRITTEN, special=False)]
     pairs = [
         (lm.encode(prompt, special=False), lm.encode(text, special=False))
         for prompt, text, known in zip(asked, made, identify(made), strict=True)
@@ -89,26 +94,26 @@ def swaps(
     """By languages asked for and given: outputs in each of the two, of every set of heads; and of
     each kind of sets the share of all outputs that are in the language given."""
     given = {code: means(lm, found_on, code) for code in LANGUAGES}
-    every = [(kind, own) for kind, some in sets.items() for own in some]
+    every = [(kind, heads) for kind, some in sets.items() for heads in some]
     pairs: dict[str, Any] = {}
     hits = np.zeros((len(every), len(sentences)))
     for asked in LANGUAGES:
         texts = prompts(lm, sentences, asked)
-        plain = identify([each.text for each in lm.generate(texts, WRITTEN, special=False)])
+        plain = identify([written.text for written in lm.generate(texts, WRITTEN, special=False)])
         for code in [code for code in LANGUAGES if code != asked]:
             made = lm.generate(
                 texts * len(every),
                 WRITTEN,
                 special=False,
-                gates=[own.removed() for _, own in every for _ in texts],
+                gates=[heads.removed() for _, heads in every for _ in texts],
                 replacement=given[code][0],
             )
-            known = np.array(identify([each.text for each in made]), dtype=object)
+            known = np.array(identify([written.text for written in made]), dtype=object)
             known = known.reshape(hits.shape)
             pairs[f"{asked} as {code}"] = {"original": [plain.count(asked), plain.count(code)]} | {
                 kind: [
-                    [int((own == asked).sum()), int((own == code).sum())]
-                    for own, (its, _) in zip(known, every, strict=True)
+                    [int((codes == asked).sum()), int((codes == code).sum())]
+                    for codes, (its, _) in zip(known, every, strict=True)
                     if its == kind
                 ]
                 for kind in sets
@@ -132,11 +137,12 @@ def swaps(
             **{
                 kind: {
                     "mean, least, most": [
-                        round(float(value(each)), 4) for value in (np.mean, np.min, np.max)
+                        round(float(value(drawn_shares)), 4) for value in (np.mean, np.min, np.max)
                     ],
-                    "p over draws": (1 + int((each >= own.mean()).sum())) / (1 + len(each)),
+                    "p over draws": (1 + int((drawn_shares >= own.mean()).sum()))
+                    / (1 + len(drawn_shares)),
                 }
-                for kind, each in drawn.items()
+                for kind, drawn_shares in drawn.items()
             },
         },
         "asked and given": pairs,
@@ -169,7 +175,7 @@ def main() -> None:
         "model": given.model.stem,
         "heads": given.heads,
         **{
-            kind: [[str(head) for head in own.heads] for own in some]
+            kind: [[str(head) for head in heads.heads] for heads in some]
             for kind, some in drawn.items()
         },
         "identifier": identifier_name(),

@@ -19,7 +19,7 @@ from typing import Any
 
 from machine import machine, table, tell
 
-from headscope.find.importance import Lahis
+from headscope.find.lahis_scores import Lahis
 from headscope.runs import encode
 from headscope.studies.bars import progress
 from headscope.studies.documents import DocumentsChoice
@@ -56,11 +56,11 @@ def main() -> None:
             if given.layers:
                 whole = VerifyLayers(heads=str(place / "found"), documents=documents, **drawing)
                 name = f"layers-{size}"
-                told = encode(layers.run(whole, place / name, update))
+                result = encode(layers.run(whole, place / name, update))
                 runs[f"seed {seed}"]["layers"] = {
-                    **{key: told[key] for key in ("signature", "seconds")},
-                    "profile": told["details"]["profile"],
-                    **table(told),
+                    **{key: result[key] for key in ("signature", "seconds")},
+                    "profile": result["details"]["profile"],
+                    **table(result),
                 }
     tell(
         {

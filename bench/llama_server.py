@@ -153,8 +153,8 @@ def export(base: Path, sets: Sequence[str], out: Path) -> dict[str, Any]:
     command += ["--as", "lora", "--out", str(out), "--json"]
     command += [word for named in sets for word in ("--set", named)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
 
 
 def conditions(names: Sequence[str]) -> list[dict[str, float]]:
@@ -201,10 +201,10 @@ def compared(
                     "scales": scales,
                     "prompts": len(prompts),
                     "equal": len(prompts) - len(differing),
-                    "explained": sum(one["explained"] for one in differing),
+                    "explained": sum(row["explained"] for row in differing),
                     "tokens": sum(map(len, theirs)),
                     "unlike_without_adapters": sum(
-                        one != other for one, other in zip(theirs, plain, strict=True)
+                        text != plain_text for text, plain_text in zip(theirs, plain, strict=True)
                     ),
                     "differing": differing,
                 }
@@ -238,7 +238,11 @@ def difference(
 ) -> dict[str, Any]:
     """Where two texts differ first, and how far apart the two largest logits are there."""
     at = next(
-        (at for at, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one != other),
+        (
+            at
+            for at, (token, their_token) in enumerate(zip(ours, theirs, strict=False))
+            if token != their_token
+        ),
         min(len(ours), len(theirs)),
     )
     with lm.gated(gate), torch.no_grad():

@@ -51,7 +51,7 @@ def asked(given: Namespace) -> dict[str, Any]:
 
     def named(value: Any) -> Any:
         if isinstance(value, list):
-            return [named(each) for each in value]
+            return [named(item) for item in value]
         if not isinstance(value, str | Path):
             return value
         language, same, place = str(value).rpartition("=")
@@ -81,7 +81,7 @@ def table(result: Mapping[str, Any], parts: Collection[str] | None = None) -> di
     Of random draws only the statistics that are tested.
     """
     tested = {row["statistic"] for row in result["tests"]}
-    drawn = {each["id"] for each in result["conditions"] if each["draw"] is not None}
+    drawn = {condition["id"] for condition in result["conditions"] if condition["draw"] is not None}
     names = ("verdict", "cautions", "statistics", "controls", "conditions")
     return {name: result[name] for name in names} | {
         kind: [

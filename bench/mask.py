@@ -30,8 +30,8 @@ from machine import machine, tell
 from peaks_models import SHAPES, build
 from timing import CLOCKS, largest, load, moment, say, spread, wait
 
+from headscope.find.mask_config import MaskTraining, preset
 from headscope.find.mask_training import gumbel_noise, starting_weights, straight_through
-from headscope.find.masking import MaskTraining, preset
 from headscope.lm.batching import collate, length_buckets
 from headscope.lm.losses import checkpointed, frozen, row_losses
 from headscope.lm.model import LanguageModel
@@ -100,11 +100,11 @@ def peak_bytes(lm: LanguageModel, work: Callable[[], object]) -> int:
     ) as watched:
         work()
     found: Any = watched.profiler
-    events = [one for one in found.kineto_results.events() if one.name() == "[memory]"]
-    events.sort(key=lambda one: one.start_ns())
+    events = [event for event in found.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
     held = peak = 0
-    for one in events:
-        held += one.nbytes()
+    for event in events:
+        held += event.nbytes()
         peak = max(peak, held)
     return peak
 
@@ -124,11 +124,11 @@ def compare(lm: LanguageModel, work: Work, number: int, clock: str) -> dict[str,
             wait(lm)
             if place:  # the first round only warms up
                 seconds[name].append(now() - start)
-        say(f"round {place}: {[(name, one[-1:]) for name, one in seconds.items()]}")
+        say(f"round {place}: {[(name, rounds[-1:]) for name, rounds in seconds.items()]}")
     held = {
         name: peak_bytes(lm, lambda to=to: mask_step(lm, work, to, 0)) for name, to in ways.items()
     }
-    own = sum(one.numel() * one.element_size() for one in lm.model.parameters())
+    own = sum(parameter.numel() * parameter.element_size() for parameter in lm.model.parameters())
     ratios = [a / b for a, b in zip(*seconds.values(), strict=True)]
     return {
         "seconds": {name: spread(values) for name, values in seconds.items()},

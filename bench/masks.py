@@ -49,7 +49,7 @@ def main() -> None:
     changes: dict[str, Any] = {"start": given.start}
     if given.steps is not None:
         changes["steps"] = given.steps
-    told: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with progress() as update:
         for name, task in tasks.items():
             place = given.runs / f"{name}-{given.start}-{given.steps or 'preset'}-{given.seed}"
@@ -65,7 +65,7 @@ def main() -> None:
                 place / "proof",
                 update,
             )
-            told[name] = {
+            results[name] = {
                 "prompt": found.prompt,
                 "examples": found.examples,
                 "kept": found.selected,
@@ -83,7 +83,7 @@ def main() -> None:
             "machine": before,
             "draws": given.draws,
             "seed": given.seed,
-            "tasks": told,
+            "tasks": results,
         },
         given.out,
     )

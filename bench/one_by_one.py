@@ -32,7 +32,15 @@ from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
 from headscope.lm.prefix import can_share
 from headscope.pocket.sample import sample_pairs
-from headscope.verify.successive import Prepared, Step, Subject, Walk, order_gates, prepare, walk
+from headscope.verify.one_by_one_steps import (
+    Prepared,
+    Step,
+    Subject,
+    Walk,
+    order_gates,
+    prepare,
+    walk,
+)
 
 #: What seconds are: of the wall, or of this process on all its cores (for a busy machine).
 
@@ -85,11 +93,13 @@ def rounds(
     }
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     compared = equal = furthest = texts = same_texts = changes = 0
-    for place, one in enumerate(sample_pairs(pair, "test", number + 1, 0).pairs):
+    for place, sentence_pair in enumerate(sample_pairs(pair, "test", number + 1, 0).pairs):
         order = shuffle.sample(heads, steps or len(heads))
-        prompt = DEFAULT_TEMPLATE.render(one.source, *languages).text
-        limit = 2 * len(lm.tokenizer(one.source, add_special_tokens=False)["input_ids"]) + 32
-        prepared = prepare(lm, Subject(one.id, prompt, one.target, None, limit))
+        prompt = DEFAULT_TEMPLATE.render(sentence_pair.source, *languages).text
+        limit = (
+            2 * len(lm.tokenizer(sentence_pair.source, add_special_tokens=False)["input_ids"]) + 32
+        )
+        prepared = prepare(lm, Subject(sentence_pair.id, prompt, sentence_pair.target, None, limit))
         found: dict[str, list[Step]] = {}
         turn = list(ways)
         shuffle.shuffle(turn)

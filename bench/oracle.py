@@ -198,11 +198,12 @@ def language_head(plain: Plain, lm: Any, name: str, sources: list[str]) -> dict[
     head = Head.parse(name)
     layer, number, language = head.layer, head.head, "German"
     german, spanish = (
-        [plain.asked(source, language=each) for source in sources] for each in (language, "Spanish")
+        [plain.asked(source, language=target_language) for source in sources]
+        for target_language in (language, "Spanish")
     )
-    mean = torch.stack([plain.output_of((layer, number), each.ids) for each in spanish]).mean(0)
+    mean = torch.stack([plain.output_of((layer, number), text.ids) for text in spanish]).mean(0)
     # An answer of one token: the last one of the prompt, at which the first word is chosen.
-    rows = [each.ids[0].tolist() for each in spanish]
+    rows = [text.ids[0].tolist() for text in spanish]
     means = Mean(np.stack([head_means(lm, rows, [len(row) - 1 for row in rows])[-1]] * 3))
     gate = torch.ones(plain.shape)
     gate[layer, number] = 0

@@ -94,8 +94,10 @@ def ratios(seconds: dict[str, list[float]], base: str) -> dict[str, dict[str, fl
     """Each way's seconds over those of ``base`` in the same round; slow ways have the first
     rounds only."""
     return {
-        name: spread([own / other for own, other in zip(found, seconds[base], strict=False)])
-        for name, found in seconds.items()
+        name: spread(
+            [taken / reference for taken, reference in zip(times, seconds[base], strict=False)]
+        )
+        for name, times in seconds.items()
         if name != base
     }
 
@@ -119,7 +121,7 @@ def reference(
         "token_by_token": (lambda: run.token_by_token(sentences), switched),
     }
     seconds, found = timed(lm, ways, timing)
-    seconds["token_by_token"] = [one * batch / sentences for one in seconds["token_by_token"]]
+    seconds["token_by_token"] = [taken * batch / sentences for taken in seconds["token_by_token"]]
     ours = found["peaks"]
     return {
         "shape": shape,
@@ -127,7 +129,7 @@ def reference(
         "tokens": tokens,
         "captured_tokens": tokens - run.half,
         "token_by_token_sentences": sentences,
-        "seconds": {name: spread(own) for name, own in seconds.items()},
+        "seconds": {name: spread(times) for name, times in seconds.items()},
         "ratio_to_plain": ratios(seconds, "plain"),
         "ratio_to_plain_last_logits": ratios(seconds, "plain_last_logits"),
         "aim": SHAPES[shape].aim(tokens),
@@ -157,7 +159,7 @@ def greedy(
         "rows": batch,
         "prompt_tokens": tokens,
         "new_tokens": new_tokens,
-        "seconds": {name: spread(own) for name, own in seconds.items()},
+        "seconds": {name: spread(times) for name, times in seconds.items()},
         "ratio_to_generate": ratios(seconds, "generate"),
         "ratio_to_generate_own": ratios(seconds, "generate_own"),
         "aim": SHAPES[shape].greedy_aim,

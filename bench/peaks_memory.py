@@ -55,7 +55,7 @@ def measure(
         "batch": 1,
         "limit_bytes": limit,
         "ways": {
-            way: {"bytes": found, "exponent": _exponent(found)} for way, found in ways.items()
+            way: {"bytes": sizes, "exponent": _exponent(sizes)} for way, sizes in ways.items()
         },
     }
 

@@ -20,8 +20,8 @@ from timing import say
 import headscope
 from headscope.data.pairs import PairSource, read_pairs
 from headscope.data.split import with_shots
-from headscope.find.alignment import prompts_of
-from headscope.find.translation_config import TranslationScore
+from headscope.find.hits import prompts_of
+from headscope.find.translation_score_config import TranslationScore
 from headscope.lm import LanguageModel
 from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.tokens import encode

@@ -74,7 +74,7 @@ class Reference:
     def peaks(self) -> np.ndarray[Any, Any]:
         """headscope's own."""
         found = capture_reference(self.lm, self.ids, self.rows, None, Settings())
-        return np.stack([one.peaks for one in found])
+        return np.stack([text.peaks for text in found])
 
     def eager_attentions(self) -> np.ndarray[Any, Any]:
         """All attention matrices of a batch at once; call inside :func:`eager`."""
@@ -172,14 +172,17 @@ class Greedy:
         """headscope's generation from texts to texts, without capture."""
         config = GenerateConfig(max_new_tokens=self.new_tokens, batch_tokens=1 << 40)
         return np.array(
-            [one.output_ids for one in self.lm.generate([one.text for one in self.prompts], config)]
+            [
+                text.output_ids
+                for text in self.lm.generate([prompt.text for prompt in self.prompts], config)
+            ]
         )
 
     def capture(self) -> np.ndarray[Any, Any]:
         """headscope's generation with the peaks of every step."""
         settings = Settings(max_new_tokens=self.new_tokens)
         found = capture_greedy(self.lm, self.prompts, self.source, None, settings)
-        return np.array([one.output_ids for one in found])
+        return np.array([text.output_ids for text in found])
 
 
 def _on_cpu(values: torch.Tensor) -> np.ndarray[Any, Any]:

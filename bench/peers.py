@@ -46,11 +46,12 @@ from timing import CLOCKS, load, moment, say, spread, wait
 import headscope
 from headscope.data.align import align_file
 from headscope.evidence.runner import KEPT_AT_ONCE
-from headscope.find.alignment import counted_hits, given_texts
 from headscope.find.capture import capture_reference
+from headscope.find.gate_descent import answer_losses
 from headscope.find.gate_gradients import gate_gradients, moving_gate_gradients
-from headscope.find.gating import answer_losses
-from headscope.find.importance import importance
+from headscope.find.hits import counted_hits, given_texts
+from headscope.find.lahis_scores import importance
+from headscope.find.mask_config import MaskTraining
 from headscope.find.mask_training import (
     gumbel_noise,
     rows_of_step,
@@ -58,9 +59,8 @@ from headscope.find.mask_training import (
     straight_through,
     train_mask,
 )
-from headscope.find.masking import MaskTraining
 from headscope.find.scoring import NOWHERE
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation_score_config import TranslationScore
 from headscope.heads import HeadSet
 from headscope.heads.draws import draw_sets
 from headscope.lm.batching import collate
@@ -77,7 +77,11 @@ from headscope.pocket.sample import sample_documents
 from headscope.studies.costs.estimate import Machine, Rate, Work, estimate_seconds
 from headscope.studies.costs.shapes import Shape, shape_of
 from headscope.studies.pairs import PairsChoice, read_directions
-from headscope.verify.translation.conditions import Removal, answer_rows, prompts_with_limits
+from headscope.verify.removal_translations.conditions import (
+    Removal,
+    answer_rows,
+    prompts_with_limits,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Versions of the packages; that of torch and of transformers are those of the constraints.
@@ -96,18 +100,18 @@ ANSWERS = "zeroed W_O, logits of answers"
 #: Ratios aimed at, by job, model, the other way and headscope's.
 AIMS = {
     **{
-        ("translation-score", model, other, "headscope"): 1.0
+        ("translation-score", model, matrix, "headscope"): 1.0
         for model in ("small", "smollm2")
-        for other in MATRICES
+        for matrix in MATRICES
     },
     **{
-        (job, "qwen", other, "headscope"): 1.0
+        (job, "qwen", rival, "headscope"): 1.0
         for job, others in (
             ("translation-score", ("a plain pass", "a plain pass with logits", *MATRICES)),
             ("removal-by-loss", (ZEROED, ANSWERS, "nnsight", "transformer-lens")),
             ("removal", (GENERATE,)),
         )
-        for other in others
+        for rival in others
     },
     ("translation-score", "smollm2", "a plain pass", "headscope"): 0.9,
     ("translation-score", "gemma3", "a plain pass", "headscope"): 0.9,
@@ -115,9 +119,9 @@ AIMS = {
     ("removal", "smollm2", "zeroed W_O and generate", "headscope"): 1.5,
     ("removal", "gemma3", "zeroed W_O and generate", "headscope"): 2.0,
     **{
-        (job, model, other, own): 1.0
+        (job, model, rival, ours): 1.0
         for model in ("small", "smollm2")
-        for job, other, own in (
+        for job, rival, ours in (
             ("lahis", "the published loop", "headscope --update-gate"),
             ("mask", "nam-causal-head-gating", "headscope, autocast"),
         )
@@ -226,14 +230,14 @@ class Peers:
         stdin = self._running[name].stdin
         assert stdin is not None
         print(inputs, file=stdin, flush=True)
-        told = self._answer(name)
+        answer = self._answer(name)
         file = inputs.with_name(inputs.name + ".made.npz")
-        made: Any = told
+        made: Any = answer
         if file.is_file():
             stored = np.load(file, allow_pickle=True)
             whole = "losses" in stored
             made = stored["losses"] if whole else (list(stored["peaks"]), stored["scores"])
-        return {clock: told[clock] for clock in ("process", "wall")}, made
+        return {clock: answer[clock] for clock in ("process", "wall")}, made
 
     def given(
         self, model: Model, texts: Texts, name: str, **others: Any
@@ -245,7 +249,7 @@ class Peers:
                 left_out[package] = why
                 continue
             file = self.scratch / f"{package}-{model.name}-{name}.npz"
-            packed = {each: pack([*map(np.asarray, getattr(texts, each))]) for each in TEXTS}
+            packed = {field_: pack([*map(np.asarray, getattr(texts, field_))]) for field_ in TEXTS}
             np.savez(file, **packed, **others)
             ways[package] = partial(self.work, package, file)
         return ways, left_out
@@ -333,7 +337,7 @@ def translation_score(
         found = capture_reference(
             lm, ids, [text.rows for text in texts], None, Settings("predict", limit)
         )
-        peaks = [one.peaks for one in found]
+        peaks = [text.peaks for text in found]
         return peaks, scores(peaks, tables)
 
     def plain(logits: bool) -> None:
@@ -359,9 +363,9 @@ def translation_score(
     def check(own: Any, other: Any) -> dict[str, Any]:
         """Peaks that differ, and the widest gap between the weights of two such keys."""
         differ, gap, peaks = 0, 0.0, 0
-        for row, (one, two) in enumerate(zip(own[0], other[0], strict=True)):
-            places = np.argwhere(one != two)
-            peaks, differ = peaks + one.size, differ + len(places)
+        for row, (first, two) in enumerate(zip(own[0], other[0], strict=True)):
+            places = np.argwhere(first != two)
+            peaks, differ = peaks + first.size, differ + len(places)
             if not len(places):
                 continue
             with eager(lm), torch.inference_mode():
@@ -371,7 +375,7 @@ def translation_score(
             at, layer, head = places.T
             weights = lines[layer, head, at]
             ours, theirs = (
-                weights[np.arange(len(at)), keys[at, layer, head]] for keys in (one, two)
+                weights[np.arange(len(at)), keys[at, layer, head]] for keys in (first, two)
             )
             gap = max(gap, float(np.abs(ours - theirs).max()))
         difference = float(np.abs(own[1] - other[1]).max())
@@ -455,7 +459,7 @@ def removal_by_loss(
 
     def plain(logits: Callable[..., torch.Tensor], texts: Texts, some: int) -> Any:
         def there(inputs: dict[str, torch.Tensor], places: Any) -> torch.Tensor:
-            return logits({name: one.to(lm.device) for name, one in inputs.items()}, places)
+            return logits({name: tensor.to(lm.device) for name, tensor in inputs.items()}, places)
 
         made = []
         for heads in removed[:some]:
@@ -887,10 +891,10 @@ def measured(
         name: {"process": [], "wall": []} for name in case.ways
     }
     for row in earlier:
-        seconds |= {name: own for name, own in row["repeats"].items() if name in seconds}
+        seconds |= {name: repeats for name, repeats in row["repeats"].items() if name in seconds}
     made: dict[str, Any] = {}
     peaks: dict[str, int] = {}
-    begin = min(len(own[clock]) for own in seconds.values())
+    begin = min(len(repeats[clock]) for repeats in seconds.values())
     for number in (0, *range(begin + 1, repeats + 1)):
         if number > begin + 1 and until is not None and time.perf_counter() > until:
             break
@@ -909,26 +913,26 @@ def measured(
         if number:
             say(
                 f"{case.job} {number}: "
-                + ", ".join(f"{name} {own[clock][-1]:.3f}" for name, own in seconds.items())
+                + ", ".join(f"{name} {repeats[clock][-1]:.3f}" for name, repeats in seconds.items())
             )
-    for other, own, check in case.rows:
-        ratios = [b / a for a, b in zip(seconds[own][clock], seconds[other][clock], strict=True)]
-        work, logits = case.cost(made[own])
+    for rival, ours, check in case.rows:
+        ratios = [b / a for a, b in zip(seconds[ours][clock], seconds[rival][clock], strict=True)]
+        work, logits = case.cost(made[ours])
         yield {
             "job": case.job,
-            "against": other,
-            "headscope": own,
+            "against": rival,
+            "headscope": ours,
             "ratio": spread(ratios),
             "seconds": {
                 name: {kind: median(values) for kind, values in seconds[name].items()}
-                for name in (own, other)
+                for name in (ours, rival)
             },
-            "repeats": {name: seconds[name] for name in (own, other)},
-            "outcome": check(made[own], made[other]),
+            "repeats": {name: seconds[name] for name in (ours, rival)},
+            "outcome": check(made[ours], made[rival]),
             "work": case.work,
             "tokens": case.tokens or work.tokens,
             "cost": {"work": dataclasses.asdict(work), "logits": logits},
-            **({"peak_bytes": {name: peaks[name] for name in (own, other)}} if peaks else {}),
+            **({"peak_bytes": {name: peaks[name] for name in (ours, rival)}} if peaks else {}),
         }
 
 

@@ -76,8 +76,8 @@ class Texts:
             flat = torch.nn.functional.cross_entropy(
                 made.float(), targets.to(made.device), reduction="none"
             )
-            for row, own in zip(rows, flat.split(counts), strict=True):
-                found[row] = own.cpu().numpy()
+            for row, part in zip(rows, flat.split(counts), strict=True):
+                found[row] = part.cpu().numpy()
         return np.concatenate(found)
 
 
@@ -124,8 +124,8 @@ class NNsight:
         from nnsight import save
 
         with torch.inference_mode(), self.model.trace(inputs):
-            for layer, own in columns.items():
-                self.model.model.layers[layer].self_attn.o_proj.input[..., own] = 0
+            for layer, layer_columns in columns.items():
+                self.model.model.layers[layer].self_attn.o_proj.input[..., layer_columns] = 0
             found = save(self.model.lm_head.output)
         return found
 
@@ -173,7 +173,8 @@ class TransformerLens:
                 position_ids=inputs["position_ids"],
                 return_type="logits",
                 fwd_hooks=[
-                    (f"blocks.{at}.attn.hook_z", remove(own)) for at, own in columns.items()
+                    (f"blocks.{at}.attn.hook_z", remove(layer_columns))
+                    for at, layer_columns in columns.items()
                 ],
             )
         return found
@@ -196,9 +197,9 @@ class CausalHeadGating:
         width = max(map(len, ids))
         tokens = torch.zeros(len(ids), width, dtype=torch.long)
         learned = torch.zeros(len(ids), width, dtype=torch.bool)
-        for row, (own, start) in enumerate(zip(ids, starts, strict=True)):
-            tokens[row, : len(own)] = torch.as_tensor(own)
-            learned[row, start : len(own)] = True
+        for row, (row_ids, start) in enumerate(zip(ids, starts, strict=True)):
+            tokens[row, : len(row_ids)] = torch.as_tensor(row_ids)
+            learned[row, start : len(row_ids)] = True
         # No column holds padding alone, so the number that stands for padding never matters.
         data = MaskedSequenceDataset(pad_token_id=-1, input_ids=tokens, loss_masks=learned)
         trainer = CHGTrainer(self.model, data, batch_size=len(ids))
@@ -224,17 +225,17 @@ def main() -> None:
     print("{}", file=answers, flush=True)
     for line in sys.stdin:
         given = np.load(line.strip(), allow_pickle=True)
-        told = {}
+        results = {}
         if "starts" in given:
-            work, told["loss"] = peer.step(list(given["ids"]), given["starts"].tolist())
+            work, results["loss"] = peer.step(list(given["ids"]), given["starts"].tolist())
         else:
             work = partial(of_texts, peer, Texts(*map(list, map(given.get, TEXTS))), given)
         process, wall = time.process_time(), time.perf_counter()
         made = work()
-        told |= {"process": time.process_time() - process, "wall": time.perf_counter() - wall}
+        results |= {"process": time.process_time() - process, "wall": time.perf_counter() - wall}
         if "starts" not in given:
             np.savez(line.strip() + ".made.npz", **made)
-        print(json.dumps(told), file=answers, flush=True)
+        print(json.dumps(results), file=answers, flush=True)
 
 
 TEXTS = ("ids", "queries", "batches")
@@ -244,8 +245,8 @@ def of_texts(peer: Any, texts: Texts, given: Any) -> dict[str, Any]:
     """Losses with columns of W_O's input removed, by condition; or peaks and their scores."""
     if "columns" in given:
         by_condition = [
-            texts.losses(lambda inputs, at, own=own: peer.logits(inputs, own)[at])
-            for own in given["columns"]
+            texts.losses(lambda inputs, at, columns=columns: peer.logits(inputs, columns)[at])
+            for columns in given["columns"]
         ]
         return {"losses": np.stack(by_condition)}
     peaks = texts.peaks(peer.largest)

@@ -155,8 +155,8 @@ def train(
             loss, log_p = losses(lm, ids.repeat(3, 1), labels.repeat(3, 1), gates)
             every, alone, with_some = log_p.split(size)
             learned = labels[:, 1:] >= 0
-            for other in (every, with_some):
-                loss = loss + (other[learned] - alone[learned]).square().mean()
+            for compared in (every, with_some):
+                loss = loss + (compared[learned] - alone[learned]).square().mean()
         optimizer.zero_grad()
         loss.backward()
         for parameter, factor in (fixed or {}).items():
@@ -219,7 +219,7 @@ def planted_model(name: str, seed: int, folder: Path) -> dict[str, Any]:
     norms = output_norms(lm, rows) / sum(map(len, rows))
     lm.model.save_pretrained(folder / "model")
     lm.tokenizer.save_pretrained(folder / "model")
-    told = {
+    model_files = {
         "task": name,
         "seed": seed,
         "drawn": [f"{layer}.{head}" for layer, head in sorted(drawn)],
@@ -229,8 +229,8 @@ def planted_model(name: str, seed: int, folder: Path) -> dict[str, Any]:
         "effect": {f"{p[0]}.{p[1]}": round(without(every, p), 5) for p in places},
         "norm": {f"{p[0]}.{p[1]}": round(float(norms[p]), 3) for p in places},
     }
-    write(told, folder / "planted.json")
-    return told
+    write(model_files, folder / "planted.json")
+    return model_files
 
 
 class Case:
@@ -371,10 +371,13 @@ def main() -> None:
         for name in TASKS:
             folder = Path(f"{name}-{seed}".replace(" ", "-"))
             kept = folder / "planted.json"
-            told = json.loads(kept.read_text()) if kept.exists() else None
-            told = told or planted_model(name, seed, folder)
+            planted = json.loads(kept.read_text()) if kept.exists() else None
+            planted = planted or planted_model(name, seed, folder)
             models.append(
-                {**told, "average_precision": judged(told, folder, given.method or [*METHODS])}
+                {
+                    **planted,
+                    "average_precision": judged(planted, folder, given.method or [*METHODS]),
+                }
             )
             say(f"{folder}: {models[-1]['average_precision']}")
     tell(

@@ -27,7 +27,7 @@ from headscope.pocket.sample import sample_pairs
 from headscope.pocket.world.knowledge import word_items
 from headscope.pocket.world.languages import CODES, DIRECTIONS
 from headscope.pocket.world.sampling import sentences
-from headscope.verify.translation import translate
+from headscope.verify.removal_translations import translate
 
 
 def main() -> None:
@@ -78,7 +78,9 @@ def _repetition(lm: LanguageModel, given: Any, template: str) -> dict[str, float
         texts = [say(sentence, code) for sentence in drawn]
         prompts = [template.format(source=text, input=text) for text in texts]
         made = lm.generate(prompts, GenerateConfig(max_new_tokens=96))
-        shares[code] = fmean(one.text == text for one, text in zip(made, texts, strict=True))
+        shares[code] = fmean(
+            written.text == text for written, text in zip(made, texts, strict=True)
+        )
     return shares
 
 
@@ -87,8 +89,8 @@ def _words(lm: LanguageModel, given: Any) -> dict[str, dict[str, float]]:
     prompts = [WORD.format(instruction=instruction(item), input=item.input) for item in items]
     made = lm.generate(prompts, GenerateConfig(max_new_tokens=16))
     right: dict[str, list[bool]] = defaultdict(list)
-    for item, one in zip(items, made, strict=True):
-        right[item.task].append(one.text == item.output)
+    for item, written in zip(items, made, strict=True):
+        right[item.task].append(written.text == item.output)
     return {task: {"accuracy": fmean(v), "items": len(v)} for task, v in right.items()}
 
 

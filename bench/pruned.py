@@ -101,7 +101,7 @@ def figures(done: ExportedModel, before: Path, after: Path, repeats: int) -> dic
     return {
         "groups": [pruned.groups_before, pruned.groups_before - pruned.groups_dropped],
         "query_heads": [model.config.num_attention_heads for model in models],
-        "parameters": [sum(one.numel() for one in model.parameters()) for model in models],
+        "parameters": [sum(weight.numel() for weight in model.parameters()) for model in models],
         "bytes": [sum(file.stat().st_size for file in folder.glob("*.safetensors"))
                   for folder in (before, after)],
         "cache_bytes_a_token": [cache_bytes(model.config) for model in models],
@@ -130,7 +130,7 @@ def in_turn(work: Callable[[Any], None], models: list[Any], repeats: int) -> dic
                     times[at].append(1000 * (time.perf_counter() - began))
     ratios = [after / before for before, after in zip(*times, strict=True)]
     return {
-        "milliseconds": [statistics.median(own) for own in times],
+        "milliseconds": [statistics.median(milliseconds) for milliseconds in times],
         "ratio": statistics.median(ratios),
         "ratio_quartiles": [float(at) for at in np.quantile(ratios, (0.25, 0.75))],
     }

@@ -49,7 +49,7 @@ def pocket_texts(lm: LanguageModel, seed: int, count: int, tokens: int) -> list[
     found: list[str] = []
     for code in ("en", "de", "es", "ru", "tr"):
         documents = sample_documents(code, "dev", -(-count // 5), seed).documents
-        found += [one.text for one in documents]
+        found += [document.text for document in documents]
     return found[:count]
 
 
@@ -234,8 +234,8 @@ def main() -> None:
         ],
     }
     peak = result["matrix_peak"]["operations_per_second"]
-    for one in result["firsts"]:
-        one["share_of_peak"] = one["operations_per_second"] / peak
+    for row in result["firsts"]:
+        row["share_of_peak"] = row["operations_per_second"] / peak
     result["load_after"] = load()
     result["ended"] = moment()
     tell(result, given.out)

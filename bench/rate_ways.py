@@ -53,7 +53,7 @@ class Ways:
     def trater(self, texts: Sequence[str]) -> Means:
         config = Rating(batch_tokens=self.batch_tokens, max_tokens=self.longest)
         found = rate_texts(self.lm, texts, self.gate, config)
-        return [(one.nll_full, one.nll_removed) for one in found if isinstance(one, Rated)]
+        return [(rated.nll_full, rated.nll_removed) for rated in found if isinstance(rated, Rated)]
 
     def tokenising(self, texts: Sequence[str]) -> Means:
         self.encode(texts)
@@ -95,7 +95,11 @@ def operations(lm: LanguageModel, lengths: Sequence[int], first: int) -> float:
     attention the half of the square that a token may see.
     """
     parts = [
-        sum(one.weight.numel() for one in layer.modules() if isinstance(one, torch.nn.Linear))
+        sum(
+            module.weight.numel()
+            for module in layer.modules()
+            if isinstance(module, torch.nn.Linear)
+        )
         for layer in lm.decoder_layers
     ]
     head = int(lm.model.get_output_embeddings().weight.numel())

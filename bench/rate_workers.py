@@ -69,7 +69,7 @@ class Work:
 def write_documents(path: Path, number: int, seed: int) -> None:
     """So many documents, of which some carry their translation, as JSON Lines."""
     some = itertools.islice(corpus_documents("dev", seed), number)
-    text = "".join(f"{json.dumps(one.record, ensure_ascii=False)}\n" for one in some)
+    text = "".join(f"{json.dumps(document.record, ensure_ascii=False)}\n" for document in some)
     path.write_text(text, encoding="utf-8")
 
 
@@ -160,7 +160,7 @@ def kills(work: Work, whole: dict[str, Any], number: int, rng: random.Random) ->
             if not ended:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        hidden = [one.name for one in work.out("kills").rglob(".tmp-*")]
+        hidden = [file.name for file in work.out("kills").rglob(".tmp-*")]
         killed.append(
             {
                 "aimed_at_chunk": point,
@@ -193,14 +193,14 @@ def ray_workers(root: int) -> list[int]:
     """The processes below `root` in which Ray runs a task."""
     parents: dict[int, int] = {}
     names: dict[int, bytes] = {}
-    for one in Path("/proc").iterdir():
-        if one.name.isdigit():
+    for process in Path("/proc").iterdir():
+        if process.name.isdigit():
             try:
-                fields = (one / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
-                names[int(one.name)] = (one / "cmdline").read_bytes()
+                fields = (process / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+                names[int(process.name)] = (process / "cmdline").read_bytes()
             except OSError:  # it ended meanwhile
                 continue
-            parents[int(one.name)] = int(fields[1])
+            parents[int(process.name)] = int(fields[1])
 
     def below(pid: int) -> bool:
         while pid in parents and pid != root:

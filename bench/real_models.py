@@ -168,15 +168,15 @@ def main() -> None:
     data = given.folder / "data"
     if not (data / "done").exists():
         make_data(data, given.xl_wa, given.ntrex, given.xquad)
-    told: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for step in steps(given.quick):
         if given.only and not step.name.startswith(tuple(given.only)):
             continue
-        told[step.name] = run(step, given.folder, data, runs, given.tasks, given.dtype)
-    result = {"command": "bench/real_models.py", "machine": machine("cpu"), "steps": told}
+        results[step.name] = run(step, given.folder, data, runs, given.tasks, given.dtype)
+    result = {"command": "bench/real_models.py", "machine": machine("cpu"), "steps": results}
     if given.out is not None and given.out.exists():
         # Steps of earlier calls stay, so that few at a time can be measured.
-        result["steps"] = json.loads(given.out.read_text())["steps"] | told
+        result["steps"] = json.loads(given.out.read_text())["steps"] | results
     tell(result, given.out)
 
 
@@ -202,12 +202,12 @@ def run(
         result |= result.pop("details")
     if "rate" in step.name.split("-"):
         result["ranking"] = ranked(out / "documents")
-    told = {
+    figures = {
         "command": f"headscope {' '.join(words)}",
         **json.loads(cost.read_text()),
         **brief(result),
     }
-    text = json.dumps(told).replace(str(folder), "FOLDER").replace(str(tasks), "TASKS")
+    text = json.dumps(figures).replace(str(folder), "FOLDER").replace(str(tasks), "TASKS")
     named: dict[str, Any] = json.loads(text)
     return named
 
@@ -239,7 +239,7 @@ def random_heads(found: Path, k: int, draw: int) -> str:
     import random
 
     heads = json.loads((found / "result.json").read_text())["scores"]
-    pool = sorted(f"{one['layer']}.{one['head']}" for one in heads if one["score"] <= 0.1)
+    pool = sorted(f"{head['layer']}.{head['head']}" for head in heads if head["score"] <= 0.1)
     return ",".join(random.Random(f"random heads {draw}").sample(pool, k))
 
 
@@ -291,10 +291,10 @@ def brief(result: dict[str, Any]) -> dict[str, Any]:
         kept["languages"] = {
             code: {
                 name: value
-                for name, value in brief(found).items()
+                for name, value in brief(findings).items()
                 if name not in ("scores", "layers")
             }
-            for code, found in kept["languages"].items()
+            for code, findings in kept["languages"].items()
         }
     if isinstance(kept.get("details"), dict):
         kept["details"] = brief(kept["details"])
@@ -386,7 +386,10 @@ def _needles(path: Path, lines: Sequence[str]) -> Iterator[dict[str, str]]:
         paragraph = article["paragraphs"][0]
         question = paragraph["qas"][0]
         answer = question["answers"][0]["text"]
-        sentence = next((one for one in paragraph["context"].split(". ") if answer in one), None)
+        sentence = next(
+            (sentence_ for sentence_ in paragraph["context"].split(". ") if answer in sentence_),
+            None,
+        )
         if sentence is None:
             continue
         yield {

@@ -20,7 +20,7 @@ from machine import machine, table, tell
 
 from headscope.runs import encode
 from headscope.studies.bars import progress
-from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.find.translation_score import FindTranslation, find_translation
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify.removal import VerifyRemoval
 from headscope.studies.verify.removal import comparison as removal

@@ -270,8 +270,8 @@ def make_data(to: Path, given: argparse.Namespace) -> None:
                 " ".join(texts[at : at + SENTENCES]) for at in range(0, len(texts), SENTENCES)
             ]
         half = len(documents) // 2
-        for part, own in (("find", documents[:half]), ("test", documents[half:])):
-            (to / f"{code}.{part}.txt").write_text("\n".join(own) + "\n", "utf-8")
+        for part, part_lines in (("find", documents[:half]), ("test", documents[half:])):
+            (to / f"{code}.{part}.txt").write_text("\n".join(part_lines) + "\n", "utf-8")
     _write_records(to / "corpus.jsonl", mixed_corpus({code: lines[code] for code in RATED}))
     (to / "xquad.de.json").write_bytes((given.xquad / "xquad.de.json").read_bytes())
     _write_records(to / "xquad_en.jsonl", _choices(given.xquad / "xquad.en.json"))
@@ -310,7 +310,9 @@ def _stored(told: dict[str, Any], folder: Path) -> dict[str, Any]:
     ]
     told = told | ({"levels": kept} if kept else {})
     text = json.dumps(told).replace(str(folder), "RUNS")
-    stored: dict[str, Any] = json.loads(text, parse_float=lambda own: float(f"{float(own):.6g}"))
+    stored: dict[str, Any] = json.loads(
+        text, parse_float=lambda number: float(f"{float(number):.6g}")
+    )
     return stored
 
 
@@ -340,7 +342,7 @@ def shares(runs: Path) -> dict[str, Any]:
             "heads": len(heads),
             "above": {
                 f"{threshold:g}": [
-                    sum(own[rule] > threshold for own in heads.values()) for rule in (0, 1)
+                    sum(rules[rule] > threshold for rules in heads.values()) for rule in (0, 1)
                 ]
                 for threshold in THRESHOLDS
             },
@@ -377,7 +379,7 @@ def rated(runs: Path, size: str) -> dict[str, Any]:
             own.setdefault((language, kind), []).append(row["score"])
         for (language, kind), values in own.items():
             scores.setdefault(language, {}).setdefault(kind, []).append(values)
-    told = {}
+    results = {}
     for language, kinds in scores.items():
         looked_for, others = (np.array(kinds[kind]) for kind in ("bilingual", "monolingual"))
         if len(looked_for) == 1:
@@ -393,12 +395,12 @@ def rated(runs: Path, size: str) -> dict[str, Any]:
             ]
         )
         differences = values[:, 0] - values[:, 1:].mean(1)
-        told[language] = {
+        results[language] = {
             "auc": values[0].tolist(),
             "difference": [differences[0], *np.quantile(differences[1:], (0.025, 0.975))],
             "p": (1 + int((values[0, 1:] >= values[0, 0]).sum())) / values.shape[1],
         }
-    return told
+    return results
 
 
 def _again(scores: np.ndarray, draw: np.random.Generator) -> np.ndarray:
@@ -411,7 +413,9 @@ def _depths(
     """Depths of the heads above a threshold by score (0) or above chance (1): middles of layers as
     shares of them all."""
     layers = 1 + max(layer for layer, _ in heads)
-    return [(layer + 0.5) / layers for (layer, _), own in heads.items() if own[rule] > threshold]
+    return [
+        (layer + 0.5) / layers for (layer, _), rules in heads.items() if rules[rule] > threshold
+    ]
 
 
 def _first(name: str) -> str:
@@ -489,7 +493,7 @@ def _with_needed(names: Iterable[str], every: Mapping[str, Timed]) -> list[str]:
         name = needed.pop()
         found.add(name)
         read = re.findall(r"\{runs\}/([\w.-]+)", every[name].step.arguments)
-        needed += [other for other in read if other not in found]
+        needed += [name for name in read if name not in found]
     return [name for name in every if name in found]
 
 

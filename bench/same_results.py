@@ -34,7 +34,7 @@ def make() -> dict[str, Any]:
     def run(*arguments: object) -> Said:
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            code = main([str(each) for each in arguments])
+            code = main([str(argument) for argument in arguments])
         return Said(code, out.getvalue(), err.getvalue())
 
     made = {}
@@ -45,11 +45,11 @@ def make() -> dict[str, Any]:
     ):
         for model, runs in (("tiny", tiny_runs), ("pocket", pocket_runs)):
             Path(model).mkdir()
-            for one in runs(Path(model), run):
-                made[f"{model}/{one.folder.name}"] = golden(
-                    one._replace(folder=one.folder.resolve())
+            for made_run in runs(Path(model), run):
+                made[f"{model}/{made_run.folder.name}"] = golden(
+                    made_run._replace(folder=made_run.folder.resolve())
                 )
-                print(f"{model}/{one.folder.name}", file=sys.stderr)
+                print(f"{model}/{made_run.folder.name}", file=sys.stderr)
     return made
 
 

@@ -65,7 +65,7 @@ def _sudachi(mode: str) -> Callable[[str], Cut]:
         from sudachipy import Dictionary, SplitMode
 
         tokenizer = Dictionary().create(mode=getattr(SplitMode, mode))
-        return lambda text: [one.surface() for one in tokenizer.tokenize(text)]
+        return lambda text: [token.surface() for token in tokenizer.tokenize(text)]
 
     return make
 
@@ -74,7 +74,7 @@ def _janome(language: str) -> Cut:
     from janome.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(wakati=True)
-    return lambda text: [str(one) for one in tokenizer.tokenize(text)]
+    return lambda text: [str(token) for token in tokenizer.tokenize(text)]
 
 
 def _newmm(language: str) -> Cut:
@@ -126,8 +126,8 @@ def boundaries(words: Sequence[str]) -> set[int]:
 
 def f1(pairs: Sequence[tuple[set[Any], set[Any]]]) -> dict[str, float]:
     """Precision, recall and their harmonic mean, over (right ones, found ones) of all sentences."""
-    shared = sum(len(right & found) for right, found in pairs)
-    precision = shared / max(1, sum(len(found) for _, found in pairs))
+    shared = sum(len(right & guessed) for right, guessed in pairs)
+    precision = shared / max(1, sum(len(guessed) for _, guessed in pairs))
     recall = shared / max(1, sum(len(right) for right, _ in pairs))
     both = precision + recall
     return {
@@ -145,8 +145,8 @@ def measure(candidate: Candidate, language: str, gold: Sequence[Sequence[str]]) 
     loaded = time.perf_counter()
     made = [list(cut("".join(words))) for words in gold]
     seconds = time.perf_counter() - loaded
-    for words, found in zip(gold, made, strict=True):
-        assert "".join(words) == "".join(found), found
+    for words, guessed in zip(gold, made, strict=True):
+        assert "".join(words) == "".join(guessed), guessed
     return {
         "boundaries": f1([(boundaries(a), boundaries(b)) for a, b in zip(gold, made, strict=True)]),
         "words": f1([(spans(a), spans(b)) for a, b in zip(gold, made, strict=True)]),
@@ -160,13 +160,14 @@ def _about(names: Sequence[str]) -> dict[str, Any] | None:
     found = {}
     for name in names:
         try:
-            one = distribution(name)
+            package = distribution(name)
         except PackageNotFoundError:
             return None
-        files = [Path(str(one.locate_file(file))) for file in one.files or ()]
+        files = [Path(str(package.locate_file(file))) for file in package.files or ()]
         found[name] = {
-            "version": one.version,
-            "licence": one.metadata.get("License-Expression") or one.metadata.get("License"),
+            "version": package.version,
+            "licence": package.metadata.get("License-Expression")
+            or package.metadata.get("License"),
             "bytes": sum(file.stat().st_size for file in files if file.is_file()),
         }
     return found

@@ -96,11 +96,11 @@ def values(lm: LanguageModel) -> dict[str, Any]:
 def compared(whole: dict[str, Any], divided: dict[str, Any]) -> dict[str, Any]:
     """The largest difference of each quantity that the whole model has."""
     return {
-        name: float(np.abs(own.astype(float) - divided[name]).max())
+        name: float(np.abs(array.astype(float) - divided[name]).max())
         if isinstance(divided[name], np.ndarray)
         else divided[name]
-        for name, own in whole.items()
-        if isinstance(own, np.ndarray)
+        for name, array in whole.items()
+        if isinstance(array, np.ndarray)
     }
 
 
@@ -136,9 +136,9 @@ def main() -> None:
         start = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(PROCESSES)]
         subprocess.run([*start, __file__, "--divided", kept], check=True)
         found: dict[str, Any] = {}
-        for name, own in whole.items():
+        for name, array in whole.items():
             made = pickle.loads((Path(kept) / name / "divided.pickle").read_bytes())
-            found[name] = made if isinstance(made, str) else compared(own, made)
+            found[name] = made if isinstance(made, str) else compared(array, made)
     tell({"machine": machine("cpu"), "processes": PROCESSES, "models": found}, given.out)
 
 

@@ -22,7 +22,7 @@ import torch
 from machine import machine, tell
 
 from headscope.data.questions import QuestionTemplate
-from headscope.find.trained_gates import SoftGate, answer, ask, train_soft_gate
+from headscope.find.soft_gate_training import SoftGate, answer, ask, train_soft_gate
 from headscope.heads import Gate, HeadScores, resolve_heads
 from headscope.lm import LanguageModel, load
 from headscope.lm.batching import collate
@@ -35,7 +35,7 @@ from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.first_order import FindFirstOrder, find_first_order
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.soft_gate import FindSoftGate, comparison, default_heads
-from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.find.translation_score import FindTranslation, find_translation
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.questions import QuestionsChoice, read_sides
 
@@ -112,12 +112,12 @@ def choice(
     sides = read_sides(questions, "pocket", CHOOSING)
     learned, held = sides.draw(questions, CHOOSING)
     pairs, looked_at = (ask(lm, part, template, "dev", 10) for part in (learned, held))
-    samples = [one.sample for one in pairs]
+    samples = [pair.sample for pair in pairs]
     half = len(samples) // 2
     if "answers" in runs:
         importance(lm, samples[:half]).save_pretrained(runs["answers"])
     as_is = answer(lm, looked_at, Gate.identity(lm.geometry), config)
-    told = {}
+    results = {}
     for name, folder in runs.items():
         heads = resolve_heads(str(folder), None, lm.geometry, default=default_heads(lm.geometry))
         trained = train_soft_gate(
@@ -130,14 +130,14 @@ def choice(
             progress=partial(update, f"choosing: {name}"),
         )
         after = answer(lm, looked_at, trained.gate, config)
-        told[name] = {
+        results[name] = {
             "heads": [str(head) for head in heads],
             "questions": len(looked_at),
             "answered": [float(as_is.right.mean()), float(after.right.mean())],
             "loss_lowered": float((as_is.losses - after.losses).mean()),
             "best_step": trained.step,
         }
-    return told
+    return results
 
 
 def importance(lm: LanguageModel, samples: list[Answered]) -> HeadScores:
@@ -145,10 +145,10 @@ def importance(lm: LanguageModel, samples: list[Answered]) -> HeadScores:
     gate = torch.ones(lm.geometry.shape, requires_grad=True)
     total = torch.zeros(lm.geometry.shape)
     with frozen(lm.model), lm.gated(gate):
-        for one in samples:
-            batch = collate([one.ids], lm.pad_token_id)
+        for sample in samples:
+            batch = collate([sample.ids], lm.pad_token_id)
             learned = torch.zeros(batch.input_ids.shape, dtype=torch.bool)
-            learned[0, one.start :] = True
+            learned[0, sample.start :] = True
             (gradient,) = torch.autograd.grad(row_losses(lm, batch, learned).sum(), gate)
             total += gradient.abs() / len(samples)
     return HeadScores(lm.geometry, total.double().numpy(), "first-order importance for answers")
@@ -161,13 +161,13 @@ def brief(result: dict[str, Any]) -> dict[str, Any]:
     details = result["details"]
     seeds = [
         {
-            "seed": one["seed"],
+            "seed": seed_row["seed"],
             **{
                 kind: {key: part[key] for key in kept}
-                for kind, part in {"selected": one["trained"], **one["controls"]}.items()
+                for kind, part in {"selected": seed_row["trained"], **seed_row["controls"]}.items()
             },
         }
-        for one in details["seeds"]
+        for seed_row in details["seeds"]
     ]
     about = {name: details[name] for name in ("by_seed", "pairs")} | {"seeds": seeds}
     return {name: result[name] for name in whole} | {"details": about}

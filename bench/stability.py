@@ -33,7 +33,7 @@ def by_size(draw: Callable[[int], Array], whole: Array) -> dict[str, Any]:
     sizes = {}
     for size in SIZES:
         sets = [draw(size) > THRESHOLD for _ in range(DRAWS)]
-        counts = [int(own.sum()) for own in sets]
+        counts = [int(stable.sum()) for stable in sets]
         sizes[str(size)] = {
             "heads": float(np.mean(counts)),
             "low": float(np.percentile(counts, 2.5)),
@@ -44,10 +44,10 @@ def by_size(draw: Callable[[int], Array], whole: Array) -> dict[str, Any]:
     return {"heads": int((whole > THRESHOLD).sum()), "of": int(whole.size), "sizes": sizes}
 
 
-def jaccard(one: Array, other: Array) -> float:
+def jaccard(first: Array, second: Array) -> float:
     """Of two sets of heads, bool (L, H); 1 where both are empty."""
-    union = int((one | other).sum())
-    return int((one & other).sum()) / union if union else 1.0
+    union = int((first | second).sum())
+    return int((first & second).sum()) / union if union else 1.0
 
 
 def of_run(path: Path, seed: int) -> dict[str, Any]:

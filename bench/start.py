@@ -112,24 +112,26 @@ def main() -> None:
                         runs[f"{name}, kept"].append(run(name, given.repeats + at))
                         say(f"{named} {name}, kept: {runs[f'{name}, kept'][-1]}")
                         told({})
-    each = {
+    spreads = {
         name: {
-            what: spread([one[what] for one in own])
+            what: spread([run_row[what] for run_row in run_rows])
             for what in ("cpu_seconds", "peak", "before", "weights")
-            if what in own[0]
+            if what in run_rows[0]
         }
-        for name, own in runs.items()
+        for name, run_rows in runs.items()
     }
     beyond = {
-        name: own["peak"]["median"] - own["before"]["median"] - own["weights"]["median"]
-        for name, own in each.items()
-        if "weights" in own
+        name: run_row["peak"]["median"] - run_row["before"]["median"] - run_row["weights"]["median"]
+        for name, run_row in spreads.items()
+        if "weights" in run_row
     }
-    second = each["find"]["cpu_seconds"]["median"] - each["transformers"]["cpu_seconds"]["median"]
+    second = (
+        spreads["find"]["cpu_seconds"]["median"] - spreads["transformers"]["cpu_seconds"]["median"]
+    )
     told(
         {
             "command": " ".join(["headscope", *way]),
-            "ways": each,
+            "ways": spreads,
             "peak_beyond_weights": beyond,
             "second_command_minus_transformers": second,
         }

@@ -96,7 +96,7 @@ def write_prompts(given: argparse.Namespace, name: str, code: str) -> Path:
     """A file of translation prompts into one language, with references."""
     documents, number, seed = SETTINGS[name], given.prompts, given.seed
     longer = sample_documents(SOURCE, "test", number * (documents or 1), seed).documents
-    before = [one.text for one in longer]
+    before = [text.text for text in longer]
     told = ["\n".join(before[at : at + documents]) for at in range(0, len(before), documents or 1)]
     path = given.runs / "prompts" / f"{name}-{code}-{number}-{seed}.jsonl"
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from machine import machine, table, tell
 from headscope.pocket.tasks import CROSS_LINGUAL, write_tasks
 from headscope.runs import encode
 from headscope.studies.bars import progress
-from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.find.translation_score import FindTranslation, find_translation
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify.tasks import VerifyTasks
 from headscope.studies.verify.tasks import comparison as tasks

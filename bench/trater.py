@@ -43,7 +43,7 @@ from headscope.pocket.mixture import (
 )
 from headscope.pocket.world.languages import CODES
 from headscope.studies.bars import progress
-from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.find.translation_score import FindTranslation, find_translation
 from headscope.studies.pairs import PairsChoice
 from headscope.use.rating import Rated, rate_texts
 
@@ -119,9 +119,9 @@ def documents(given: argparse.Namespace, code: str) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {kind: [] for kind in wanted}
     stream = corpus_documents("test", given.seed, given.share, (code,))
     while any(len(found[kind]) < count for kind, count in wanted.items()):
-        one: CorpusDocument = next(stream)
-        if len(found[one.kind]) < wanted[one.kind]:
-            found[one.kind].append(one.text)
+        record: CorpusDocument = next(stream)
+        if len(found[record.kind]) < wanted[record.kind]:
+            found[record.kind].append(record.text)
     return found | variants(code, wanted["bilingual"], given.seed)
 
 
@@ -130,14 +130,17 @@ def variants(code: str, count: int, seed: int) -> dict[str, list[str]]:
     rng = random.Random(f"variants {code} {seed}")
     found: dict[str, list[str]] = {"first": [], "repeated": [], "unrelated": [], "lines": []}
     for _ in range(count):
-        size, to = rng.randint(*SENTENCES), rng.choice([one for one in CODES if one != code])
+        size, to = (
+            rng.randint(*SENTENCES),
+            rng.choice([target for target in CODES if target != code]),
+        )
         said = topic_sentences(rng, "test", 2 * size - 1)
-        own = " ".join(say(one, code) for one in said)
+        own = " ".join(say(sentence, code) for sentence in said)
         found["first"].append(f"{own}\n{say(said[0], to)}")
-        half = " ".join(say(one, code) for one in said[:size])
+        half = " ".join(say(sentence, code) for sentence in said[:size])
         found["repeated"].append(f"{half}\n{half}")
         other = topic_sentences(rng, "test", size)
-        found["unrelated"].append(f"{half}\n" + " ".join(say(one, to) for one in other))
+        found["unrelated"].append(f"{half}\n" + " ".join(say(sentence, to) for sentence in other))
         same = topic_sentences(rng, "test", 2 * size)
         lines = (same[:size], same[size:])
         found["lines"].append("\n".join(" ".join(say(s, code) for s in some) for some in lines))
@@ -158,10 +161,12 @@ def rated(
         kept: Losses = json.loads(file.read_bytes())
         return kept
     found: Losses = []
-    for text, one in zip(texts, rate_texts(lm, texts, heads.removed(), progress=told), strict=True):
-        if not isinstance(one, Rated):
-            raise SystemExit(f"{one.reason}: {text!r}")
-        found.append((one.nll_full, one.nll_removed, one.tokens))
+    for text, rated in zip(
+        texts, rate_texts(lm, texts, heads.removed(), progress=told), strict=True
+    ):
+        if not isinstance(rated, Rated):
+            raise SystemExit(f"{rated.reason}: {text!r}")
+        found.append((rated.nll_full, rated.nll_removed, rated.tokens))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, json.dumps(found).encode())
     return found
@@ -173,7 +178,7 @@ def other_language(text: str, code: str) -> float:
     said = identify(parts)
     sizes = [sum(c.isalpha() for c in part) for part in parts]
     there = zip(sizes, said, strict=True)
-    other = sum(n for n, one in there if one is not None and not same_language(one, code))
+    other = sum(n for n, guess in there if guess is not None and not same_language(guess, code))
     return other / max(1, sum(sizes))
 
 
@@ -187,15 +192,15 @@ def figures(
 
     def of(name: str, value: Callable[[tuple[float, float, int]], float]) -> dict[str, list[float]]:
         rest = iter(losses[name])
-        return {k: [value(one) for one in islice(rest, len(kinds[k]))] for k in needed(name)}
+        return {k: [value(row) for row in islice(rest, len(kinds[k]))] for k in needed(name)}
 
     found = f"found {SHARE}"
     rankers = {
-        name: of(name, lambda one: one[1] - one[0]) for name in losses
+        name: of(name, lambda text_losses: text_losses[1] - text_losses[0]) for name in losses
     } | {
-        "nll_full, high": of(found, lambda one: one[0]),
-        "nll_full, low": of(found, lambda one: -one[0]),
-        "tokens, high": of(found, lambda one: one[2]),
+        "nll_full, high": of(found, lambda text_losses: text_losses[0]),
+        "nll_full, low": of(found, lambda text_losses: -text_losses[0]),
+        "tokens, high": of(found, lambda text_losses: text_losses[2]),
         "another language": {
             kind: [other_language(text, code) for text in texts] for kind, texts in kinds.items()
         },
@@ -204,29 +209,34 @@ def figures(
     share = len(kinds["bilingual"]) / (len(kinds["bilingual"]) + len(kinds["monolingual"]))
     single = {
         name: ranking(
-            one["bilingual"], one["monolingual"], share, given.bootstrap, given.seed
+            of_ranker["bilingual"], of_ranker["monolingual"], share, given.bootstrap, given.seed
         )._asdict()
-        for name, one in rankers.items()
+        for name, of_ranker in rankers.items()
     }
     own = single[found]["auc"]
     draws = [
-        one["auc"] for name, one in single.items() if name.startswith(("random ", "same layers "))
+        of_ranker["auc"]
+        for name, of_ranker in single.items()
+        if name.startswith(("random ", "same layers "))
     ]
     against: dict[str, Any] = {}
     for name in (found, "another language", "line break", "nll_full, low"):
-        one = rankers[name]
+        figures = rankers[name]
         against[name] = {
             kind: {
-                "mean": fmean(one[kind]),
-                "auc over monolingual": auc(one[kind], one["monolingual"]),
-                "auc of bilingual over it": auc(one["bilingual"], one[kind]),
+                "mean": fmean(figures[kind]),
+                "auc over monolingual": auc(figures[kind], figures["monolingual"]),
+                "auc of bilingual over it": auc(figures["bilingual"], figures[kind]),
             }
             for kind in kinds
         }
     return {
         "bilingual": len(kinds["bilingual"]),
         "monolingual": len(kinds["monolingual"]),
-        "tokens": {kind: fmean(some) for kind, some in of(found, lambda one: one[2]).items()},
+        "tokens": {
+            kind: fmean(some)
+            for kind, some in of(found, lambda text_losses: text_losses[2]).items()
+        },
         "rankers": single,
         "above_best_draw": own - max(draws) if draws else None,
         "variants": against,

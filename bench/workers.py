@@ -75,7 +75,7 @@ def main() -> None:
                 loads.append(load())
                 say(f"{number}: {made[number][-1]}")
     times = {
-        name: {number: spread([each[name] for each in rows]) for number, rows in made.items()}
+        name: {number: spread([row[name] for row in rows]) for number, rows in made.items()}
         for name in ("seconds", "processor_seconds")
     }
     seconds = times["seconds"]
@@ -88,7 +88,7 @@ def main() -> None:
         **{name: getattr(given, name) for name in ("heads", "pair", "limit", "draws", "rounds")},
         **times,
         "faster": seconds[1]["median"] / seconds[2]["median"],
-        "equal": len({each["digest"] for rows in made.values() for each in rows}) == 1,
+        "equal": len({row["digest"] for rows in made.values() for row in rows}) == 1,
     }
     tell(result, given.out)
 

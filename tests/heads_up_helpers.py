@@ -18,13 +18,13 @@ from headscope.papers.paper import PaperData, Setting
 from headscope.papers.plan import make_plan
 from headscope.results.attention import AttentionResult
 from headscope.results.mask import FoundMask
-from headscope.results.mask_tests import FamilyTests, MaskTests, ScalingTests
+from headscope.results.masked_tasks import FamilyTests, MaskTests, ScalingTests
 from headscope.results.masks import MasksResult
 from headscope.results.one_by_one import OneByOneResult
 from headscope.results.states import ComparedStates
 from headscope.runs import codec, encode
 from headscope.shown.blocks import Cell, Findings, Table
-from headscope.verify.masks.evidence import STATISTICS
+from headscope.verify.masked_tasks.evidence import STATISTICS
 from paper_helpers import INSTRUCTED, Row, evidence
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"

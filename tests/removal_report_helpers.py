@@ -26,7 +26,7 @@ from headscope.runs import encode, open_run
 from headscope.shown.blocks import Cell, Shown, Table
 from headscope.studies.sentences import shown_conditions
 from headscope.studies.verify.removal import comparison as removal
-from headscope.verify.translation.evidence import STATISTICS
+from headscope.verify.removal_translations.evidence import STATISTICS
 
 Rows = list[dict[str, Any]]
 SENTENCES = {

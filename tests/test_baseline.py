@@ -28,7 +28,7 @@ from headscope.measure.baseline import (
 )
 from headscope.measure.identify import off_targets
 from headscope.measure.metrics import chrf
-from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.find.translation_score import FindTranslation, find_translation
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.report import write_report
 from mask_helpers import write_mask_run

@@ -27,7 +27,7 @@ from headscope.results.removal import (
 from headscope.runs import encode, file_digest, open_run
 from headscope.studies.verify.failures import rows_of_run
 from headscope.studies.verify.removal import described
-from headscope.verify.translation.measures import Translations, output_rows
+from headscope.verify.removal_translations.measures import Translations, output_rows
 
 Command = Callable[..., Any]
 GOOD = {

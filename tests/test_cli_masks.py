@@ -18,14 +18,14 @@ from conftest import json_of
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.results.common import Leakage
-from headscope.results.mask_tests import MaskTests
+from headscope.results.masked_tasks import MaskTests
 from headscope.studies.masked_tasks import masks_by_task
 from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice, TaskSides, found_on, read_tasks, training_task
 from headscope.studies.verify import mask, scaling
 from headscope.studies.verify.mask import VerifyMask
 from headscope.studies.verify.scaling import VerifyScaling, candidates
-from headscope.verify.masks.conditions import losses_by_alpha
+from headscope.verify.masked_tasks.conditions import losses_by_alpha
 
 
 @pytest.fixture(scope="module")

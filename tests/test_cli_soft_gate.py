@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 import process_helpers
 from conftest import json_of
 from headscope.evidence.rows import Condition
-from headscope.find.trained_gates import SoftGate
+from headscope.find.soft_gate_training import SoftGate
 from headscope.heads import Gate, HeadScores, HeadSet
 from headscope.studies.find.soft_gate import FindSoftGate, effects
 from headscope.studies.models import ModelChoice

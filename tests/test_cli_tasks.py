@@ -10,7 +10,7 @@ import pytest
 
 from conftest import json_of
 from headscope.pocket.tasks import write_tasks
-from headscope.verify.other_tasks import library as task_library
+from headscope.verify.tasks_evaluation import library as task_library
 
 Command = Callable[..., Any]
 CHOICE, WRITTEN = "pocket_capitals", "pocket_repeat_generated"

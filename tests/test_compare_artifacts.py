@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from headscope.compare.artifacts import Artifact, check_one_geometry, read_artifacts
-from headscope.compare.sets import class_shares
+from headscope.compare.classes_shares import class_shares
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, save_scores
 from headscope.results.classes import Classes

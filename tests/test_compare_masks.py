@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from safetensors.numpy import save_file
 from small_models import ARCHITECTURES
 
-from headscope.compare.agreement import importance_agreement
-from headscope.compare.learned_masks import against, dropped_groups, kept_in_groups, read_masks
+from headscope.compare.masks_similarity import against, dropped_groups, kept_in_groups, read_masks
+from headscope.compare.overlap_agreement import importance_agreement
 from headscope.data.pairs import PairSource, read_pairs
 from headscope.errors import InputError
-from headscope.find.importance import importance
+from headscope.find.lahis_scores import importance
 from headscope.heads import Geometry, Head, HeadScores, HeadSet
 from headscope.lm.geometry import key_value_heads
 from headscope.runs import file_digest

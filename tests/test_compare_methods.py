@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from headscope.compare.verdicts import agreement, read_methods
+from headscope.compare.methods_agreement import agreement, read_methods
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
 from headscope.results.methods import MethodsResult, Verdict

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscope.compare.agreement import half_agreement
-from headscope.compare.sets import group_overlaps, overlaps, rank_correlation
+from headscope.compare.overlap_agreement import half_agreement
+from headscope.compare.overlap_sets import group_overlaps, overlaps, rank_correlation
 from headscope.heads import Geometry, HeadScores, HeadSet
 from headscope.measure.ranking import halves
 from headscope.results.overlap import Halves

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from headscope.compare.hidden_states import PAIRS, Sample, describe, observe, states_evidence
+from headscope.compare.states_similarity import PAIRS, Sample, describe, observe, states_evidence
 from headscope.errors import InputError
 from headscope.evidence.controls import sets_of
 from headscope.evidence.rows import SELECTED, Condition, Evidence
@@ -22,7 +22,7 @@ from headscope.lm.lens import lens
 from headscope.studies.masked_tasks import read_task_for_mask
 from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice
-from headscope.verify.masks.asking import Mask
+from headscope.verify.masked_tasks.asking import Mask
 from lm_helpers import folded, wrapped
 
 SAMPLES = [

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 from headscope.data.prompts import DEFAULT_TEMPLATE, Template
 from headscope.data.questions import QuestionTemplate
 from headscope.errors import InputError
-from headscope.find.path_effects import Patching
-from headscope.find.translation_config import TranslationScore
+from headscope.find.patching_scores import Patching
+from headscope.find.translation_score_config import TranslationScore
 from headscope.runs.signature import configuration
 from headscope.studies.find.soft_gate import FindSoftGate
 from headscope.studies.verify.off_target import VerifyOffTarget
 from headscope.studies.verify.one_by_one import OneByOne
 from headscope.studies.verify.summaries import VerifySummaries
-from headscope.verify.translation import Removal
+from headscope.verify.removal_translations import Removal
 
 
 def test_the_default_prompt() -> None:

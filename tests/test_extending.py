@@ -189,7 +189,7 @@ def test_the_page_makes_a_control_and_a_measure(tmp_path: Path) -> None:
     last = "def _scores("
     written("evidence/texts.py", last, f"{block('@text_measure')}\n\n{last}")
     taken = block("TEXTS = ", "text").rstrip()
-    written("verify/translation/evidence.py", taken.replace(', "exact"', ""), taken)
+    written("verify/removal_translations/evidence.py", taken.replace(', "exact"', ""), taken)
 
     out = tmp_path / "run"
     words = ("verify", "removal", "--pair", "en-de", "--heads", "5.3,5.1,4.3,2.0", "--limit", "4",

@@ -24,8 +24,8 @@ from headscope.papers.token_alignment_heads import steps
 from headscope.results.failures import KINDS
 from headscope.runs import open_run
 from headscope.studies.verify.failures import VerifyFailures, verify_failures
-from headscope.verify.failure.backing import akin, plain_words, size
-from headscope.verify.failure.classify import Case, Row, classify
+from headscope.verify.failures_classes.backing import akin, plain_words, size
+from headscope.verify.failures_classes.classify import Case, Row, classify
 
 ROOT = Path(__file__).parents[1]
 SEEDS = Path(os.environ.get("HEADSCOPE_SEEDS", ROOT.parent / "shared" / "seeds"))

@@ -20,7 +20,13 @@ import lm_helpers as helpers
 from conftest import Said, json_of
 from headscope.data.tasks import NAMES, Example, Task, ioi_task, read_task
 from headscope.errors import InputError
-from headscope.find.counterfactuals import Attribution, Contrast, attribution, contrasts, corrupted
+from headscope.find.attribution_scores import (
+    Attribution,
+    Contrast,
+    attribution,
+    contrasts,
+    corrupted,
+)
 from headscope.heads import read_scores
 from headscope.lm import LanguageModel
 from headscope.studies.tasks import TaskChoice, TaskSides, counterfactuals, read_tasks

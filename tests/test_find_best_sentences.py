@@ -14,12 +14,12 @@ import pytest
 import find_helpers
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError
-from headscope.find.translation import translation_score
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation_score_config import TranslationScore
+from headscope.find.translation_scores import translation_score
 from headscope.heads import HeadScores
-from headscope.results.translation import BestSentence, best_sentences
+from headscope.results.translation_score import BestSentence, best_sentences
 from headscope.runs import encode, open_run
-from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.find.translation_score import FindTranslation, find_translation
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.report import read_run, write_report
 from naive_translation_score import Naive, Sentence, intersects, naive_translation_score

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
-from headscope.find import gating as causal_gating
-from headscope.find.gating import ROLES, CausalGating, fit_causal_gates, role_scores
+from headscope.find import causal_gating_scores as causal_gating
+from headscope.find.causal_gating_scores import ROLES, CausalGating, fit_causal_gates, role_scores
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import Answered
 from headscope.runs import open_run

@@ -14,8 +14,8 @@ import lm_helpers as helpers
 from headscope.data.questions import Needle, needle_file
 from headscope.errors import InputError
 from headscope.find.capture import Captured
-from headscope.find.needles import Hidden, Retrieval, _count, by_place, hide, retrieval
-from headscope.find.repeated import TEXT_TOKENS, Induction, induction, repeated_blocks
+from headscope.find.induction_scores import TEXT_TOKENS, Induction, induction, repeated_blocks
+from headscope.find.retrieval_scores import Hidden, Retrieval, _count, by_place, hide, retrieval
 from headscope.lm import LanguageModel, load
 from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headscope.errors import InputError
-from headscope.find.gating import Descent, Optimizer, descend, mean_losses
+from headscope.find.gate_descent import Descent, Optimizer, descend, mean_losses
 from headscope.heads import Gate
 from headscope.lm import losses
 from headscope.lm.model import LanguageModel

@@ -21,11 +21,11 @@ from headscope.data.prompts import Prompt
 from headscope.data.words import within
 from headscope.errors import InputError
 from headscope.find import capture
-from headscope.find.alignment import count_hits, decoded, prompts_of, similar_sentences
 from headscope.find.capture import BATCHES, Captured, capture_greedy
+from headscope.find.hits import count_hits, decoded, prompts_of, similar_sentences
 from headscope.find.scoring import NOWHERE
-from headscope.find.translation import translation_score
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation_score_config import TranslationScore
+from headscope.find.translation_scores import translation_score
 from headscope.lm import LanguageModel
 from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.generation import GenerateConfig, generate
@@ -379,9 +379,7 @@ def test_the_answer_in_an_output_is_what_is_aligned(
         ("plain", plain, None),
         ("wrapped", [f'{PREAMBLE}"{text}"\n\nNote: literal.' for text in plain], True),
     ):
-        monkeypatch.setattr(
-            "headscope.find.alignment.capture_greedy", lambda *_, t=texts: _said(lm, t)
-        )
+        monkeypatch.setattr("headscope.find.hits.capture_greedy", lambda *_, t=texts: _said(lm, t))
         config = TranslationScore(decode="greedy", answer_only=only)
         found[name] = decoded(lm, pairs, config, NOWHERE)
     for own, whole, text, captured in zip(

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Template
-from headscope.find.alignment import (
+from headscope.find.hits import (
     Sentence,
     count_hits,
     counted_hits,
     similar_sentences,
 )
-from headscope.find.translation import translation_score
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation_score_config import TranslationScore
+from headscope.find.translation_scores import translation_score
 from headscope.lm.model import LanguageModel
 
 lengths = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=60)

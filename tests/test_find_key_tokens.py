@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from find_helpers import wrapped
 from headscope.errors import InputError
-from headscope.find.key_attention import KeyTokens, key_tokens, locate_words
+from headscope.find.key_tokens_attention import KeyTokens, key_tokens, locate_words
 from headscope.heads import Head, HeadSet
 from headscope.lm import GenerateConfig, LanguageModel
 

@@ -21,7 +21,7 @@ from conftest import Said, json_of
 from headscope.data.prompts import translation_prompts
 from headscope.errors import InputError
 from headscope.evidence.rows import Statistic
-from headscope.find.regression import PENALTIES, fitted, random_gates, ridge, told_apart
+from headscope.find.knockouts_regression import PENALTIES, fitted, random_gates, ridge, told_apart
 from headscope.heads import Geometry, read_scores, resolve_heads
 from headscope.lm import load
 from headscope.measure.metrics import chrf
@@ -32,7 +32,7 @@ from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.registry import study_of
 from headscope.studies.study import shown_of
-from headscope.verify.translation import Removal
+from headscope.verify.removal_translations import Removal
 from lm_helpers import folded
 from loss_helpers import TEMPLATE, data, of_sentence
 

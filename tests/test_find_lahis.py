@@ -17,12 +17,11 @@ import lm_helpers
 from headscope.data.documents import Document, DocumentFile, digest_of
 from headscope.errors import InputError
 from headscope.find import gate_gradients as module
+from headscope.find.first_order_scores import FirstOrder, first_order
 from headscope.find.gate_gradients import texts_of
-from headscope.find.importance import (
-    FirstOrder,
+from headscope.find.lahis_scores import (
     Lahis,
     expected_general,
-    first_order,
     importance,
     lahis,
     language_sets,

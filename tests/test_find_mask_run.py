@@ -17,8 +17,8 @@ from safetensors.numpy import load_file, save_file
 import process_helpers
 from headscope.errors import InputError
 from headscope.find import mask_training as train
+from headscope.find.mask_config import History, MaskTraining
 from headscope.find.mask_training import seconds_a_step
-from headscope.find.masking import History, MaskTraining
 from headscope.heads import Geometry
 from headscope.lm import load
 from headscope.lm.prompting import Answered

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
+from headscope.find.mask_config import MaskTraining, preset
 from headscope.find.mask_training import (
     gumbel_noise,
     rows_of_step,
@@ -20,7 +21,6 @@ from headscope.find.mask_training import (
     straight_through,
     train_mask,
 )
-from headscope.find.masking import MaskTraining, preset
 from headscope.heads import Geometry
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import Answered
@@ -332,7 +332,7 @@ def test_memory_that_does_not_suffice_halves_the_batch(monkeypatch: pytest.Monke
 
 def test_geometries_of_unlike_layers_are_read_right() -> None:
     """What the history says of heads is told by geometry, not by the array's width."""
-    from headscope.find.masking import History
+    from headscope.find.mask_config import History
 
     geometry = Geometry((2, 0, 1))
     weights = np.full((3, 3, 2), -1.0, dtype=np.float32)

@@ -12,7 +12,7 @@ import lm_helpers as helpers
 from headscope.data.prompts import Template
 from headscope.data.words import Concept, concept_file
 from headscope.errors import InputError
-from headscope.find.path_effects import Patching, encoded_pairs, patching, word_pairs
+from headscope.find.patching_scores import Patching, encoded_pairs, patching, word_pairs
 
 WORDS = [
     ("sun", "apt", "bok", "cem"),

@@ -10,13 +10,14 @@ import pytest
 
 from headscope.errors import InputError
 from headscope.find import registry
-from headscope.find.gating import CausalGating
-from headscope.find.importance import FirstOrder, Lahis
-from headscope.find.key_attention import KeyTokens
-from headscope.find.masking import MaskTraining
-from headscope.find.needles import Retrieval
-from headscope.find.trained_gates import SoftGate
-from headscope.find.translation_config import TranslationScore
+from headscope.find.causal_gating_scores import CausalGating
+from headscope.find.first_order_scores import FirstOrder
+from headscope.find.key_tokens_attention import KeyTokens
+from headscope.find.lahis_scores import Lahis
+from headscope.find.mask_config import MaskTraining
+from headscope.find.retrieval_scores import Retrieval
+from headscope.find.soft_gate_training import SoftGate
+from headscope.find.translation_score_config import TranslationScore
 
 
 @pytest.fixture(autouse=True)
@@ -33,10 +34,10 @@ def test_every_method_can_be_loaded_and_says_what_it_measures() -> None:
 
 def test_a_name_is_never_taken_twice() -> None:
     with pytest.raises(
-        InputError, match=r"already a method 'lahis' \(in headscope.find.importance\)"
+        InputError, match=r"already a method 'lahis' \(in headscope.find.lahis_scores\)"
     ):
         registry.register("lahis", "mine", "Config", "function", "nothing")
-    assert registry.method("lahis").module == "headscope.find.importance"
+    assert registry.method("lahis").module == "headscope.find.lahis_scores"
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_the_list() -> None:

@@ -11,13 +11,13 @@ import pytest
 import find_helpers
 import process_helpers
 from headscope.data.pairs import write_pairs
-from headscope.find.importance import Lahis
-from headscope.find.path_effects import Patching
-from headscope.find.translation_config import TranslationScore
+from headscope.find.lahis_scores import Lahis
+from headscope.find.patching_scores import Patching
+from headscope.find.translation_score_config import TranslationScore
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.patching import FindPatching, find_patching
-from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.find.translation_score import FindTranslation, find_translation
 from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice
 from lm_helpers import saved

@@ -10,9 +10,9 @@ import pytest
 
 from headscope.data.questions import Question, QuestionTemplate
 from headscope.errors import InputError
-from headscope.find import trained_gates as soft_gate
-from headscope.find.gating import mean_losses
-from headscope.find.trained_gates import SoftGate, answer, ask, scored, train_soft_gate
+from headscope.find import soft_gate_training as soft_gate
+from headscope.find.gate_descent import mean_losses
+from headscope.find.soft_gate_training import SoftGate, answer, ask, scored, train_soft_gate
 from headscope.heads import Gate, HeadSet
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel

@@ -20,10 +20,10 @@ from headscope.data.pairs import PairFile, PairSource, SentencePair, read_pairs,
 from headscope.data.prompts import Template
 from headscope.errors import InputError
 from headscope.find import capture
-from headscope.find.alignment import prompts_of, similar_sentences
 from headscope.find.capture import capture_greedy
-from headscope.find.translation import translation_score
-from headscope.find.translation_config import TranslationScore
+from headscope.find.hits import prompts_of, similar_sentences
+from headscope.find.translation_score_config import TranslationScore
+from headscope.find.translation_scores import translation_score
 from headscope.heads import HeadScores
 from headscope.lm.generation.pool import can_pool
 from headscope.lm.model import LanguageModel

@@ -199,7 +199,8 @@ def test_what_is_shown_and_what_json_says_are_the_same(command_runs: list[Comman
         assert sorted(written["cautions"]) == sorted([*warning, *shown.cautions]), made.command
         if made.terminal:
             said = " ".join(made.terminal.split())
-            missing = [words for words in (verdict, *written["cautions"]) if words not in said]
+            sentences = (" ".join(words.split()) for words in (verdict, *written["cautions"]))
+            missing = [words for words in sentences if words not in said]
             assert missing == [], made.command
 
 

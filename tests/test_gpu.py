@@ -23,8 +23,8 @@ from conftest import Said, json_of
 from headscope.errors import Caution
 from headscope.find.capture import capture_reference
 from headscope.find.gate_gradients import gate_gradients
-from headscope.find.translation import translation_score
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation_score_config import TranslationScore
+from headscope.find.translation_scores import translation_score
 from headscope.heads import Gate, HeadSet
 from headscope.lm.batching import collate
 from headscope.lm.generation import GenerateConfig
@@ -33,7 +33,7 @@ from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import Answered
 from headscope.lm.shared_losses import AnswerRow, answer_losses
 from headscope.studies.costs.measuring import measure_machine
-from headscope.verify.successive import Subject, Walk, order_gates, prepare, walk
+from headscope.verify.one_by_one_steps import Subject, Walk, order_gates, prepare, walk
 from lm_helpers import folded, full_weights, logits, sample_batch, wrapped
 from test_find_lahis import documents as documents_of
 from test_find_lahis import naive_products

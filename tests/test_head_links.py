@@ -22,14 +22,14 @@ from headscope.data.prompts import DEFAULT_TEMPLATE, translation_prompts
 from headscope.errors import InputError
 from headscope.evidence.rows import SELECTED
 from headscope.find.head_links import HeadLinker, Reader, links_of, turned
-from headscope.find.translation import linked_parts, linking_scores, with_heads
-from headscope.find.translation_config import HeadLinks, TranslationScore, by_heads
+from headscope.find.translation_score_config import HeadLinks, TranslationScore, by_heads
+from headscope.find.translation_scores import linked_parts, linking_scores, with_heads
 from headscope.lm import LanguageModel
 from headscope.lm.attention.maps import attention_of
 from headscope.pocket.sample import sample_pairs
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify.alignment import VerifyAlignment, verify_alignment
-from headscope.verify.links import STATISTICS, counted, gold, measures
+from headscope.verify.alignment_evidence import STATISTICS, counted, gold, measures
 from verify_helpers import write_data
 
 
@@ -412,7 +412,7 @@ def test_without_links_of_eflomal_there_is_nothing_to_choose_by(
     def nothing(pairs: Sequence[SentencePair], *_: Any) -> list[SentencePair]:
         return [replace(pair, links=frozenset()) for pair in pairs]
 
-    monkeypatch.setattr("headscope.find.translation.align_file", lambda *_: None)
-    monkeypatch.setattr("headscope.find.translation.linked_pairs", nothing)
+    monkeypatch.setattr("headscope.find.translation_scores.align_file", lambda *_: None)
+    monkeypatch.setattr("headscope.find.translation_scores.linked_pairs", nothing)
     with pytest.raises(InputError, match="--align-heads"):
         linked_parts([find_helpers.pairs(n=2)])

@@ -15,7 +15,7 @@ import pytest
 from conftest import json_of
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation_score_config import TranslationScore
 from headscope.heads import Geometry, HeadScores, HeadSet, Rank, save_scores
 from headscope.lm import LanguageModel
 from headscope.papers.paper import PaperData, Setting
@@ -28,8 +28,8 @@ from headscope.studies.compare.formation import Formation, MeasuredCheckpoint, O
 from headscope.studies.models import ModelChoice
 from headscope.studies.use.steering import Steer, steering_heads
 from headscope.studies.verify.one_by_one import OneByOne, starting_order
-from headscope.verify.languages.conditions import language_heads
-from headscope.verify.successive import Order
+from headscope.verify.language_texts.conditions import language_heads
+from headscope.verify.one_by_one_steps import Order
 
 #: The best head by each ranking; the other one is second.
 BEST: dict[Rank, str] = {"above-chance": "1.3", "score": "1.1"}

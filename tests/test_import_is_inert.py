@@ -119,7 +119,7 @@ sys.meta_path[sys.meta_path.index(importlib.machinery.PathFinder)] = Installed
 import headscope
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.use.rating import rate_texts
-from headscope.verify.translation import translate
+from headscope.verify.removal_translations import translate
 
 lm = headscope.load(sys.argv[1], device="cpu")
 heads = headscope.HeadSet(lm.geometry, (headscope.Head(0, 1),))

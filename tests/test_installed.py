@@ -35,11 +35,16 @@ def install(site: Path, points: str, module: str = "", name: str = "somebodys-he
         (site / "somebodys_heads.py").write_text(module)
 
 
-def headscope(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+def with_packages_of(site: Path) -> dict[str, str]:
+    """The environment in which packages are found there, too."""
     path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {**os.environ, "PYTHONPATH": path}
+
+
+def headscope(site: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "headscope", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": path, "COLUMNS": "100"},
+        env={**with_packages_of(site), "COLUMNS": "100"},
         cwd=site,
         capture_output=True,
         text=True,
@@ -73,7 +78,7 @@ def test_a_package_brings_a_method_a_control_a_measure_and_a_reader(tmp_path: Pa
     )
     done = subprocess.run(
         [sys.executable, "-c", in_python], cwd=site, capture_output=True, text=True, check=True,
-        env={**os.environ, "PYTHONPATH": str(site)},
+        env=with_packages_of(site),
     )  # fmt: skip
     assert done.stdout.strip() == "5"
 

@@ -32,7 +32,7 @@ from headscope.lm.prompting import encode_answers, uses_chat, wrap_prompts
 from headscope.lm.tokens import tokenise
 from headscope.studies.models import ModelChoice, about_model, given_model, model_inputs
 from headscope.use.rating import Rated, Unrated, rate_texts
-from headscope.verify.other_tasks.harness import HarnessModel
+from headscope.verify.tasks_evaluation.harness import HarnessModel
 from lm_helpers import CHANGING, VARIED, build, changing, fresh, logits, tokenizer, wrapped
 
 LLAMA = wrapped("llama")

@@ -297,8 +297,8 @@ def test_a_row_has_the_losses_it_has_alone(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", CHANGING)
 def test_gradients_ratings_and_readings_are_those_of_single_rows(kind: str) -> None:
+    from headscope.find.gate_descent import Descent, Optimizer, descend
     from headscope.find.gate_gradients import gate_gradients
-    from headscope.find.gating import Descent, Optimizer, descend
     from headscope.heads import HeadSet
     from headscope.live.reading import Reading
     from headscope.lm.prompting import Answered

@@ -27,7 +27,7 @@ from headscope.studies.leakage import check_task_leakage
 from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice, found_on, read_tasks
 from headscope.studies.verify.scaling import VerifyScaling, _parts
-from headscope.verify.masks import asked
+from headscope.verify.masked_tasks import asked
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from headscope.papers.reproduce import _table
 from headscope.results.one_by_one import OneByOneDetails
 from headscope.runs.codec import decode
 from headscope.studies.models import ModelChoice
-from headscope.verify.masks.conditions import HYBRID
+from headscope.verify.masked_tasks.conditions import HYBRID
 
 BASE, QWEN = "meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-7B"
 

@@ -51,7 +51,7 @@ from headscope.results.writing import (
 from headscope.runs.codec import Result
 from headscope.shown.blocks import Cell, Findings
 from headscope.studies.find.soft_gate import effects
-from headscope.verify.languages.conditions import (
+from headscope.verify.language_texts.conditions import (
     FULL,
     LanguageHeads,
     layer_sets,
@@ -59,7 +59,7 @@ from headscope.verify.languages.conditions import (
     read_on,
     sets_by_language,
 )
-from headscope.verify.languages.evidence import STATISTICS
+from headscope.verify.language_texts.evidence import STATISTICS
 from headscope.verify.writing.measures import (
     TRANSFER_STATISTICS,
 )

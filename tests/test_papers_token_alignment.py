@@ -44,10 +44,10 @@ from headscope.pocket.sample import sample_pairs
 from headscope.results.classes import ClassShares
 from headscope.results.overlap import Conditional, PairOverlap
 from headscope.results.removal import RemovalResult
-from headscope.results.translation import TranslationResult
+from headscope.results.translation_score import TranslationResult
 from headscope.runs import decode
 from headscope.shown.blocks import Claim
-from headscope.verify.translation.evidence import STATISTICS
+from headscope.verify.removal_translations.evidence import STATISTICS
 from paper_helpers import around, asked, experiment, setting_of, steps_of, words_of
 
 LLAMA = "meta-llama/Llama-3.1-8B"
@@ -363,7 +363,7 @@ def test_key_words_are_the_longest_in_the_order_of_the_text() -> None:
 
 
 def test_the_paper_s_key_words_stand_in_prompts_of_ours(large: Setting, bundled: Setting) -> None:
-    from headscope.find.key_attention import locate_words
+    from headscope.find.key_tokens_attention import locate_words
 
     found = {one.name: one for one in steps.prompts(large)}
     # Figure 22; Figure 23 prints the same words beside a German prompt.

@@ -44,7 +44,7 @@ from headscope.pocket.world.knowledge import CAPITALS, RELATIONS, item_split, sp
 from headscope.pocket.world.languages import CODES, DIRECTIONS
 from headscope.pocket.world.sampling import SPLITS, split_of
 from headscope.runs import file_digest
-from headscope.verify.translation import translate
+from headscope.verify.removal_translations import translate
 
 few = settings(max_examples=15)
 directions = st.sampled_from(DIRECTIONS)

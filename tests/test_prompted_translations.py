@@ -20,10 +20,10 @@ from headscope.data.pairs import PairFile, SentencePair, write_pairs
 from headscope.data.prompts import Template, translation_prompts
 from headscope.data.split import draw_shots, sentence_digest, with_shots
 from headscope.errors import InputError
-from headscope.find.alignment import prompts_of
-from headscope.find.needles import Retrieval, hide
-from headscope.find.translation import translation_score
-from headscope.find.translation_config import TranslationScore
+from headscope.find.hits import prompts_of
+from headscope.find.retrieval_scores import Retrieval, hide
+from headscope.find.translation_score_config import TranslationScore
+from headscope.find.translation_scores import translation_score
 from headscope.lm.generation import Generation
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import uses_chat

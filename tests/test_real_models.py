@@ -17,8 +17,8 @@ from headscope.cli import main
 from headscope.data.pairs import PairFile, SentencePair, write_pairs
 from headscope.data.prompts import translation_prompts
 from headscope.data.split import with_shots
-from headscope.find.alignment import prompts_of
-from headscope.find.translation_config import TranslationScore
+from headscope.find.hits import prompts_of
+from headscope.find.translation_score_config import TranslationScore
 from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.tokens import encode
 

@@ -14,7 +14,7 @@ from headscope.find.best_sentences import excerpt
 from headscope.report.drawing.arcs import DATA, DRAWN, draw_head_sentences
 from headscope.report.html import dump_json
 from headscope.report.page import page_of, render
-from headscope.results.translation import BestSentence
+from headscope.results.translation_score import BestSentence
 from headscope.runs import carry_out
 from headscope.shown.blocks import (
     Column,

@@ -14,11 +14,11 @@ from headscope.data.align import LlmAligner
 from headscope.data.pairs import further_pairs, write_pairs
 from headscope.data.split import known_digests, leakage, text_digests
 from headscope.errors import InputError
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation_score_config import TranslationScore
 from headscope.lm.model import LanguageModel
 from headscope.runs import Signature, encode
 from headscope.studies.atlas import Atlas, atlas
-from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.find.translation_score import FindTranslation, find_translation
 from headscope.studies.models import ModelChoice, model_inputs
 from headscope.studies.pairs import HALVES, PairsChoice, find_and_check, read_directions
 from headscope.studies.verify.removal import VerifyRemoval

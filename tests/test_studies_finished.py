@@ -15,9 +15,9 @@ from safetensors.torch import load_file, save_file
 
 from find_helpers import pairs
 from headscope.errors import InputError
-from headscope.find.path_effects import Patching
-from headscope.find.repeated import Induction
-from headscope.find.translation_config import TranslationScore
+from headscope.find.induction_scores import Induction
+from headscope.find.patching_scores import Patching
+from headscope.find.translation_score_config import TranslationScore
 from headscope.lm import load
 from headscope.lm.loading import WaitingModel, waiting_model
 from headscope.runs import encode
@@ -29,7 +29,7 @@ from headscope.studies.find.induction import FindInduction, find_induction
 from headscope.studies.find.lahis import FindLahis, find_lahis
 from headscope.studies.find.mask import FindMask, find_mask
 from headscope.studies.find.patching import FindPatching, WordsChoice, find_patching
-from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.find.translation_score import FindTranslation, find_translation
 from headscope.studies.models import ModelChoice, model_inputs
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.survey import Survey, survey

@@ -14,7 +14,7 @@ import pytest
 import process_helpers
 from headscope.data.pairs import PairFile, SentencePair, write_pairs
 from headscope.errors import InputError
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation_score_config import TranslationScore
 from headscope.heads import read_scores
 from headscope.measure import chrf
 from headscope.pocket import weights

@@ -17,7 +17,7 @@ from headscope.data.prompts import translation_prompts
 from headscope.data.split import known_digests, leakage, text_digests
 from headscope.errors import InputError
 from headscope.find import registry
-from headscope.find.regression import random_gates
+from headscope.find.knockouts_regression import random_gates
 from headscope.heads import Geometry, HeadScores, save_scores
 from headscope.results.methods import JudgesResult, SurveyResult
 from headscope.runs import decode, encode, open_run
@@ -32,7 +32,7 @@ from headscope.studies.tasks import TaskChoice, read_tasks
 from headscope.studies.verify.circuit import VerifyCircuit
 from headscope.studies.verify.circuit import comparison as circuit
 from headscope.studies.verify.removal import read_test_directions
-from headscope.verify.translation import Removal
+from headscope.verify.removal_translations import Removal
 from lm_helpers import folded
 from loss_helpers import of_sentence
 

@@ -30,7 +30,7 @@ from headscope.papers.trater.training import (
     train_and_measure,
 )
 from headscope.runs import encode
-from headscope.verify import translation as removal
+from headscope.verify import removal_translations as removal
 
 TINY = TraterExperiment(
     documents=160,

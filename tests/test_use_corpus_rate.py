@@ -23,7 +23,7 @@ import zstandard
 from headscope.errors import InputError
 from headscope.heads import store
 from headscope.hub import transport
-from headscope.results.rating import RatedCorpus
+from headscope.results.rate import RatedCorpus
 from headscope.studies.use.rate import UseRate, use_rate
 from headscope.studies.use.rate import command as use_rate_study
 from headscope.use.corpus import steps

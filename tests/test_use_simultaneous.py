@@ -54,7 +54,7 @@ from headscope.studies.use.simultaneous import (
     plan,
     sets_of,
 )
-from headscope.use.interpreting import (
+from headscope.use.simultaneous_translation import (
     Drafts,
     Policy,
     align_att,
@@ -399,7 +399,7 @@ def test_a_line_is_cut_where_it_fits_no_more(pocket: LanguageModel, words: list[
     parts = cut_by_hand(pocket, source, 64, most)
     with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        patch.setattr("headscope.use.interpreting.LONGEST_LINE", 64)
+        patch.setattr("headscope.use.simultaneous_translation.LONGEST_LINE", 64)
         pairs, heads = one_pair(""), heads_of(pocket)
         given_ = f"{source}\n{words[0]}"
         made = "".join(interpret(pocket, pairs, heads, given_, 1, most=most))
@@ -684,7 +684,7 @@ def test_a_run_says_what_its_outputs_say(
 def test_a_killed_run_goes_on_with_the_sentence_that_was_left(
     loaded: None, command: Callable[..., Said], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from headscope.use import interpreting
+    from headscope.use import simultaneous_translation as interpreting
 
     def words(name: str) -> tuple[object, ...]:
         return (

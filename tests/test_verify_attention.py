@@ -14,7 +14,7 @@ from headscope.errors import InputError
 from headscope.evidence.rows import Condition
 from headscope.lm.batching import collate
 from headscope.lm.inputs import forward_inputs
-from headscope.verify.looking import (
+from headscope.verify.attention_shares import (
     STATISTICS,
     Placed,
     beside_random_sets,
@@ -22,7 +22,7 @@ from headscope.verify.looking import (
     place_candidates,
     target_shares,
 )
-from headscope.verify.masks.evidence import of_tasks
+from headscope.verify.masked_tasks.evidence import of_tasks
 from lm_helpers import folded, wrapped
 
 

@@ -22,7 +22,7 @@ from headscope.data.prompts import translation_prompts
 from headscope.data.tasks import prompt
 from headscope.errors import InputError
 from headscope.evidence.rows import CURVE, KEPT, SELECTED, Condition
-from headscope.find.counterfactuals import contrasts, corrupted
+from headscope.find.attribution_scores import contrasts, corrupted
 from headscope.heads import Geometry, Head
 from headscope.lm import shared_losses
 from headscope.lm.generation import GenerateConfig
@@ -33,7 +33,7 @@ from headscope.studies.tasks import TaskChoice, counterfactuals, read_tasks
 from headscope.studies.verify.circuit import VerifyCircuit, dropped
 from headscope.studies.verify.circuit import comparison as circuit
 from headscope.studies.verify.removal import read_test_directions
-from headscope.verify.faithfulness import (
+from headscope.verify.circuit_faithfulness import (
     CMD,
     CPR,
     DROP,
@@ -50,8 +50,8 @@ from headscope.verify.faithfulness import (
     random_rankings,
     sizes_of,
 )
-from headscope.verify.masks.asking import NEW_TOKENS
-from headscope.verify.translation.evidence import LOSSES
+from headscope.verify.masked_tasks.asking import NEW_TOKENS
+from headscope.verify.removal_translations.evidence import LOSSES
 from lm_helpers import folded
 from loss_helpers import of_sentence
 

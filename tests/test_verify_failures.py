@@ -18,7 +18,7 @@ from headscope.data.chat import ChatModel, default_cache
 from headscope.pocket.sample import sample_pairs
 from headscope.results.failures import KINDS
 from headscope.runs import encode
-from headscope.verify.failure.backing import (
+from headscope.verify.failures_classes.backing import (
     Lexicon,
     Sentences,
     akin,
@@ -26,8 +26,8 @@ from headscope.verify.failure.backing import (
     matches,
     plain_words,
 )
-from headscope.verify.failure.classify import Row, classify, shares
-from headscope.verify.failure.judge import judge, question, read_verdict
+from headscope.verify.failures_classes.classify import Row, classify, shares
+from headscope.verify.failures_classes.judge import judge, question, read_verdict
 
 
 def background(direction: str = "en-de", count: int = 60) -> list[Row]:

@@ -26,7 +26,7 @@ from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.registry import study_of
 from headscope.studies.study import shown_of
 from headscope.studies.verify.heads import VerifyHeads, verify_heads
-from headscope.verify.translation import Removal
+from headscope.verify.removal_translations import Removal
 from lm_helpers import folded
 from loss_helpers import TEMPLATE, data, of_sentence
 from test_lm_ablation import naively

@@ -17,7 +17,7 @@ from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.heads import Geometry, Head, HeadScores, HeadSet, save_scores
 from headscope.results.language_texts import LayerCount
 from headscope.studies.verify.layers import VerifyLayers
-from headscope.verify.languages.conditions import (
+from headscope.verify.language_texts.conditions import (
     FULL,
     LanguageHeads,
     Text,
@@ -30,7 +30,7 @@ from headscope.verify.languages.conditions import (
     sets_by_language,
     spread_draws,
 )
-from headscope.verify.languages.evidence import (
+from headscope.verify.language_texts.evidence import (
     matrix,
     own_texts,
     own_view,

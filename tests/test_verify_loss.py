@@ -26,8 +26,8 @@ from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.verify.measure import MeasureAgain, measure_again
 from headscope.studies.verify.removal import VerifyRemoval
 from headscope.studies.verify.removal import comparison as removal
-from headscope.verify.translation.conditions import ReferenceLosses
-from headscope.verify.translation.evidence import GAP, removal_evidence
+from headscope.verify.removal_translations.conditions import ReferenceLosses
+from headscope.verify.removal_translations.evidence import GAP, removal_evidence
 from lm_helpers import folded
 from loss_helpers import CHATML, TEMPLATE, data, of_sentence
 from verify_helpers import scores

@@ -19,7 +19,7 @@ from headscope.studies.leakage import Leakage
 from headscope.studies.masked_tasks import TaskForMask
 from headscope.studies.verify.one_by_one import OneByOne, starting_order
 from headscope.studies.verify.walks import about_cut, first_steps, random_orders, task_subjects
-from headscope.verify.successive import Step, Subject, prepare
+from headscope.verify.one_by_one_steps import Step, Subject, prepare
 from lm_helpers import wrapped
 from mask_helpers import all_but, random_weights, write_mask_run
 

@@ -23,9 +23,9 @@ from headscope.heads import Gate, Geometry, Head, HeadSet
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
 from headscope.runs import decode, encode
-from headscope.verify.masks import Asking, Mask, MaskRecord, Way, asked, read_mask
-from headscope.verify.masks.asking import losses_of, outputs_of
-from headscope.verify.masks.conditions import (
+from headscope.verify.masked_tasks import Asking, Mask, MaskRecord, Way, asked, read_mask
+from headscope.verify.masked_tasks.asking import losses_of, outputs_of
+from headscope.verify.masked_tasks.conditions import (
     TaskMasks,
     beside_controls,
     best_alpha,
@@ -41,7 +41,7 @@ from headscope.verify.masks.conditions import (
     mask_conditions,
     parse_family,
 )
-from headscope.verify.masks.evidence import (
+from headscope.verify.masked_tasks.evidence import (
     character_bleu,
     marks,
     masks_evidence,

@@ -14,8 +14,13 @@ from typing import Any
 import pytest
 
 from headscope.lm import LanguageModel
-from headscope.verify.other_tasks.evaluate import run_task
-from headscope.verify.other_tasks.library import compute_exact, compute_f1, load_tasks, standing_in
+from headscope.verify.tasks_evaluation.evaluate import run_task
+from headscope.verify.tasks_evaluation.library import (
+    compute_exact,
+    compute_f1,
+    load_tasks,
+    standing_in,
+)
 
 Rows = list[dict[str, Any]]
 ROWS = 3

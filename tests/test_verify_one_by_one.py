@@ -22,7 +22,7 @@ from headscope.runs import encode
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.verify import walks as recipe
 from headscope.studies.verify.one_by_one import OneByOne, comparison, starting_order
-from headscope.verify.successive import (
+from headscope.verify.one_by_one_steps import (
     Prepared,
     Step,
     Subject,

@@ -32,9 +32,9 @@ from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.verify.measure import MeasureAgain, measure_again
 from headscope.studies.verify.removal import VerifyRemoval
 from headscope.studies.verify.removal import comparison as removal
-from headscope.verify.translation import Removal, measures
-from headscope.verify.translation.evidence import TEXTS, removal_evidence
-from headscope.verify.translation.measures import Translations
+from headscope.verify.removal_translations import Removal, measures
+from headscope.verify.removal_translations.evidence import TEXTS, removal_evidence
+from headscope.verify.removal_translations.measures import Translations
 from lm_helpers import folded
 from verify_helpers import naive, rows_of, scores, write_data
 

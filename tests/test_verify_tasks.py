@@ -25,9 +25,9 @@ from headscope.evidence.rows import Condition, Evidence, Level
 from headscope.heads import HeadSet
 from headscope.lm import LanguageModel
 from headscope.pocket.tasks import write_tasks
-from headscope.verify.other_tasks.evaluate import Outcome, run_task, tasks_evidence
-from headscope.verify.other_tasks.harness import HarnessModel
-from headscope.verify.other_tasks.library import GROUPS, load_tasks, quiet, resolve, seeded
+from headscope.verify.tasks_evaluation.evaluate import Outcome, run_task, tasks_evidence
+from headscope.verify.tasks_evaluation.harness import HarnessModel
+from headscope.verify.tasks_evaluation.library import GROUPS, load_tasks, quiet, resolve, seeded
 
 CHOICE = "pocket_translate_words"
 WRITTEN = "pocket_repeat_generated"

@@ -32,11 +32,19 @@ Limit = Annotated[int | None, LIMIT]
 
 # Sentence pairs
 Pairs = Annotated[
-    tuple[str, ...], Option("Source and target language; repeatable; or all.", metavar="en-de")
+    tuple[str, ...],
+    Option("Source and target language; repeatable; or all.", metavar="en-de", held="direction"),
 ]
-Pair = Annotated[str | None, Option("Source and target language.", metavar="en-de")]
+Pair = Annotated[
+    str | None, Option("Source and target language.", metavar="en-de", held="direction")
+]
 Data = Annotated[
-    str, Option("File (TSV, CSV, JSON, Parquet, …), FLORES folder, or Hub dataset.", metavar="DATA")
+    str,
+    Option(
+        "File (TSV, CSV, JSON, Parquet, …), FLORES folder, or Hub dataset.",
+        metavar="DATA",
+        held="pairs",
+    ),
 ]
 SourceLanguage = Annotated[str | None, Option("Instead of --pair.", metavar="CODE")]
 TargetLanguage = SourceLanguage
@@ -121,7 +129,8 @@ MinConfidence = Annotated[
 # Sets of heads
 HEADS = Option(
     "A run folder, a saved set, a file of heads or scores (CSV, JSON, published formats), or a "
-    "list: 5.3,7.11."
+    "list: 5.3,7.11.",
+    held="heads",
 )
 Heads = Annotated[str, HEADS]
 Masks = Annotated[
@@ -130,6 +139,7 @@ Masks = Annotated[
         "A run of headscope find mask; repeatable, with several tasks as TASK=RUN.",
         flag="--heads",
         metavar="RUN",
+        held="heads",
     ),
 ]
 Amounts = Annotated[
@@ -179,12 +189,14 @@ MEASURES = Option(
     "translations (loss), which needs no generation; repeatable.",
     metavar="text|loss",
     typed=str,
+    held="measure",
 )
 ONE_MEASURE = Option(
     "What is measured: the loss of the reference translations (loss, the default), or chrF++ of "
     "the translations (text).",
     metavar="text|loss",
     typed=str,
+    held="measure",
 )
 CONTROL = Option(
     "How random heads are drawn: random (any heads), same layers, outside (heads that are not "
@@ -245,6 +257,7 @@ Tasks = Annotated[
         "A file of inputs and outputs (JSON, TSV, CSV, …), a name in the folder --data, ioi, or "
         "for pocket a word task such as plural-de; repeatable.",
         metavar="FILE|NAME",
+        held="examples",
     ),
 ]
 DataOfTasks = Annotated[
@@ -253,6 +266,7 @@ DataOfTasks = Annotated[
         "A folder of task files, or the sentence pairs of --pair; with several pairs PAIR=DATA, "
         "repeatable. May be left out for pocket.",
         metavar="DATA",
+        held="pairs",
     ),
 ]
 Chat = Annotated[

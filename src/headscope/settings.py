@@ -32,6 +32,14 @@ UNSIGNED = {"signature": False}
 GIVEN = {"signature": "given"}
 
 
+#: What a value in Python may be besides what is typed, if it is held in memory: a loaded model,
+#: heads in any form, rows of sentence pairs, of documents, or of inputs and outputs, a direction as
+#: two names, a function that writes prompts or one that measures outputs.
+Held = Literal[
+    "model", "heads", "pairs", "documents", "examples", "direction", "template", "measure"
+]
+
+
 @dataclass(frozen=True)
 class Option:
     """How a field is given on the command line.
@@ -47,6 +55,7 @@ class Option:
         argument: whether it is named by its place and has no flag.
         checked: whether the bounds hold for values given in Python, too.
         single: whether only one can be given of a field that holds several.
+        held: what functions of Python take in memory, besides what is typed.
     """
 
     help: str
@@ -60,6 +69,7 @@ class Option:
     argument: bool = False
     checked: bool = True
     single: bool = False
+    held: Held | None = None
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,8 @@ def command_of(study: Study, command: str) -> Callable[..., None]:
     Of options with the same name the first one counts.
     """
     typed: dict[str, _Typed] = {}
-    for each in options_in(study.settings):
-        typed.setdefault(each.name, _typed(*each))
+    for option in options_in(study.settings):
+        typed.setdefault(option.name, _typed(*option))
     if study.out is not None:
         typed["out"] = _typed("out", Path, study.out)
     typed["json"] = _typed("json", bool, AS_JSON, False)
@@ -53,14 +53,14 @@ def command_of(study: Study, command: str) -> Callable[..., None]:
 
     described: Any = call
     described.__doc__ = study.settings.__doc__
-    described.__annotations__ = {name: each.annotation for name, each in typed.items()}
+    described.__annotations__ = {name: argument.annotation for name, argument in typed.items()}
     described.__signature__ = inspect.Signature(
         [
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY,
-                default=each.default, annotation=each.annotation,
+                default=argument.default, annotation=argument.annotation,
             )
-            for name, each in typed.items()
+            for name, argument in typed.items()
         ]
     )  # fmt: skip
     return call
@@ -172,8 +172,12 @@ def group_of(verb: str) -> type[TyperGroup]:
 
         def list_commands(self, ctx: Any) -> list[str]:
             inside = len(verb.split())
-            words = [each.split() for each in COMMANDS]
-            names = [each[inside] for each in words if each[:inside] == verb.split()]
+            words = [command.split() for command in COMMANDS]
+            names = [
+                command_words[inside]
+                for command_words in words
+                if command_words[:inside] == verb.split()
+            ]
             unread: dict[str, Any] = dict.fromkeys(names)
             self.commands = {**unread, **self.commands}
             return list(self.commands)

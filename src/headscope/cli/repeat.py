@@ -153,11 +153,11 @@ def _texts(value: Any, field: str = "") -> Iterator[tuple[str, str]]:
     if isinstance(value, str | Path):
         yield field, str(value)
     elif is_dataclass(value):
-        for each in fields(value):
-            own = getattr(value, each.name)
-            factory = each.default_factory
-            if own != (each.default if factory is MISSING else factory()):
-                yield from _texts(own, each.name)
+        for field_ in fields(value):
+            own = getattr(value, field_.name)
+            factory = field_.default_factory
+            if own != (field_.default if factory is MISSING else factory()):
+                yield from _texts(own, field_.name)
     elif isinstance(value, Mapping):
         yield from _texts([*value, *value.values()], field)
     elif isinstance(value, tuple | list):

@@ -119,11 +119,13 @@ def read_artifacts(
             items.append(_of_file(file) if geometry_of(file) else file)
         else:
             items += _read_folder(spec, mean_only)
-    told = [(item.place, item.geometry) for item in items if isinstance(item, Artifact)]
+    geometries = [(item.place, item.geometry) for item in items if isinstance(item, Artifact)]
     if geometry is not None:
         given = geometry.geometry if isinstance(geometry, GroupedGeometry) else geometry
-        check_one_geometry([("--geometry", given), *told], "correct --geometry or leave it out")
-    known = geometry or next((own for _, own in told), None)
+        check_one_geometry(
+            [("--geometry", given), *geometries], "correct --geometry or leave it out"
+        )
+    known = geometry or next((named_geometry for _, named_geometry in geometries), None)
     read: list[Artifact] = []
     for item in items:
         if isinstance(item, Artifact):
@@ -155,10 +157,10 @@ def check_one_geometry(
 ) -> Geometry:
     """The geometry that all models share, told by place; InputError naming two that differ."""
     (first, geometry), *others = models
-    for place, other in others:
-        if other != geometry:
+    for place, shape in others:
+        if shape != geometry:
             raise InputError(
-                f"{first} is of a model of {geometry}, but {place} of one of {other}; {hint}"
+                f"{first} is of a model of {geometry}, but {place} of one of {shape}; {hint}"
             )
     return geometry
 

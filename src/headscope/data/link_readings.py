@@ -80,16 +80,16 @@ def remedy(rows: Iterable[Linked], reading: Reading) -> str:
     together = _Together(linked)
     beyond = _Together(named) if nulls else together
     found = []
-    for other in READINGS:
-        counts_more = other.start > reading.start
-        left = sum(not row.fits(other) for row in (named if counts_more else linked))
-        if other != reading and left <= len(misfits) * _FEW:
-            better, worse = (beyond if counts_more else together).chances(reading, other)
+    for candidate in READINGS:
+        counts_more = candidate.start > reading.start
+        left = sum(not row.fits(candidate) for row in (named if counts_more else linked))
+        if candidate != reading and left <= len(misfits) * _FEW:
+            better, worse = (beyond if counts_more else together).chances(reading, candidate)
             if worse > IMPROBABLE:
-                found.append((left, better, other))
+                found.append((left, better, candidate))
     if not found:
         return ""
-    left, _, other = min(found, key=lambda each: each[:2])
+    left, _, other = min(found, key=lambda ranked: ranked[:2])
     links = "links" if not nulls or other.start <= reading.start else f"links but {_OF_NO_WORD}"
     fitting = f"the {links} of all but {left} pairs fit" if left else f"all {links} fit"
     return f"{fitting} {_with(other, reading)}"
@@ -103,18 +103,24 @@ def doubt(rows: Iterable[Linked], reading: Reading) -> str | None:
     def read_by(other: Reading) -> Sequence[Linked]:
         return named if other.start > reading.start else linked
 
-    others = [each for each in READINGS
-              if each != reading and all(row.fits(each) for row in read_by(each))]  # fmt: skip
+    others = [candidate for candidate in READINGS if candidate != reading
+              and all(row.fits(candidate) for row in read_by(candidate))]  # fmt: skip
     if not others:
         return None
     together = _Together(linked)
     beyond = _Together(named) if nulls else together
-    chances = {other: (beyond if other.start > reading.start else together).chances(reading, other)
-               for other in others}  # fmt: skip
-    likely = {other: better for other, (better, _) in chances.items() if better < IMPROBABLE}
-    best = min(likely, key=lambda other: likely[other], default=None)
-    from_one = [each for each in others if each.start > reading.start
-                and chances[each][1] > IMPROBABLE and nulls <= len(linked) * _FEW]  # fmt: skip
+    chances = {
+        candidate: (beyond if candidate.start > reading.start else together).chances(
+            reading, candidate
+        )
+        for candidate in others
+    }
+    likely = {
+        candidate: better for candidate, (better, _) in chances.items() if better < IMPROBABLE
+    }
+    best = min(likely, key=lambda candidate: likely[candidate], default=None)
+    from_one = [candidate for candidate in others if candidate.start > reading.start
+                and chances[candidate][1] > IMPROBABLE and nulls <= len(linked) * _FEW]  # fmt: skip
     sides = [name for side, name in enumerate(("source", "target"))
              if from_one and _untouched(linked, reading, side) < IMPROBABLE]  # fmt: skip
     if sides:
@@ -142,7 +148,7 @@ def _named(rows: Sequence[Linked]) -> tuple[Sequence[Linked], int]:
         return rows, 0
     kept = [row._replace(links=frozenset(link for link in row.links if 0 not in link))
             for row in rows]  # fmt: skip
-    nulls = sum(own.links != row.links for own, row in zip(kept, rows, strict=True))
+    nulls = sum(kept_row.links != row.links for kept_row, row in zip(kept, rows, strict=True))
     return ([row for row in kept if row.links], nulls) if nulls else (rows, 0)
 
 
@@ -204,7 +210,7 @@ class _Together:
         ]
         wanted = defaultdict[str, set[str]](set)
         for row in self.rows:
-            for i, j in (link for each in READINGS for link in each.read(row.links)):
+            for i, j in (link for candidate in READINGS for link in candidate.read(row.links)):
                 if 0 <= i < len(row.source) and 0 <= j < len(row.target):
                     wanted[row.source[i]].add(row.target[j])
         self.sources, self.targets = Counter[str](), Counter[str]()
@@ -221,7 +227,7 @@ class _Together:
         better = worse = 0
         for row in self.rows:
             if row.fits(reading) and row.fits(other):
-                own, theirs = (self._mean(row, each) for each in (reading, other))
+                own, theirs = (self._mean(row, candidate) for candidate in (reading, other))
                 better += theirs > own + 1e-9
                 worse += own > theirs + 1e-9
         return _by_chance(better, worse), _by_chance(worse, better)

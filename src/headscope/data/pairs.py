@@ -189,9 +189,9 @@ def carried_links(
     sources, targets = (
         [
             [at for at, word in enumerate(side) if word.start < unit.end and unit.start < word.end]
-            for unit in own
+            for unit in side_units
         ]
-        for own, side in zip(units, words, strict=True)
+        for side_units, side in zip(units, words, strict=True)
     )
     return frozenset((a, b) for i, j in links for a in sources[i] for b in targets[j])
 
@@ -413,10 +413,14 @@ def _read_table(source: PairSource) -> tuple[list[SentencePair], str, list[str]]
         words = ([word.text for word in side] for side in pair.words)
         written.append(Linked((sure or frozenset()) | possible, *words))
     read_so = [_as_read(pair, source.reading) for pair in pairs]
-    for row, pair, own in zip(rows, read_so, written, strict=True):
+    for row, pair, row_written in zip(rows, read_so, written, strict=True):
         with naming(row.place):
-            _check_read(pair, own, written, source.reading)
-    given = (own for own, pair in zip(written, pairs, strict=True) if pair.aligner is None)
+            _check_read(pair, row_written, written, source.reading)
+    given = (
+        row_written
+        for row_written, pair in zip(written, pairs, strict=True)
+        if pair.aligner is None
+    )
     found = [doubt(given, source.reading)]
     if not dataset:
         found.append(_check_format(Path(source.data), pairs, digest))

@@ -209,8 +209,8 @@ def _written(own: OwnFunction, source: str, *languages: str) -> str:
         takes = [*inspect.signature(own.function).parameters.values()]
     except ValueError:  # of a function in C
         takes = []
-    required = [each for each in takes if each.kind in (each.POSITIONAL_ONLY,
-                each.POSITIONAL_OR_KEYWORD) and each.default is each.empty]  # fmt: skip
+    required = [taken for taken in takes if taken.kind in (taken.POSITIONAL_ONLY,
+                taken.POSITIONAL_OR_KEYWORD) and taken.default is taken.empty]  # fmt: skip
     given = (source, *languages) if len(required) == 3 else (source,)
     with telling(lambda why: f"the template function {own.name} fails on {source[:40]!r} ({why})"):
         text = own.function(*given)
@@ -281,6 +281,7 @@ TEMPLATE_OPTION = Option(
     "{target_language}.",
     typed=str,
     read=Template.from_option,
+    held="template",
 )
 
 

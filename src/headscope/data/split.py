@@ -152,7 +152,7 @@ def draw_apart(
 def text_keys(texts: Iterable[str]) -> NDArray[np.uint64]:
     """A number of 64 bits for each text, to draw by."""
     first = (hashlib.sha256(text.encode("utf-8")).digest()[:8] for text in texts)
-    return np.array([int.from_bytes(each) for each in first], dtype=np.uint64)
+    return np.array([int.from_bytes(digest) for digest in first], dtype=np.uint64)
 
 
 def places_by_text(name: str, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:

@@ -343,7 +343,17 @@ def _arrow(
     present = [name for name in optional if tops[name] is not None]
     wanted = sorted({top for top in tops.values() if top is not None})
     rows = (
-        (number, {**row, **{name: row[own] for name, own in columns.items() if own in row}})
+        (
+            number,
+            {
+                **row,
+                **{
+                    name: row[column_name]
+                    for name, column_name in columns.items()
+                    if column_name in row
+                },
+            },
+        )
         for number, row in _arrow_rows(table, path, wanted)
     )
     return from_objects(rows, path, required, present, "row")

@@ -251,7 +251,7 @@ def split_task(
 
 def example_keys(examples: Iterable[Example]) -> NDArray[np.uint64]:
     """Numbers to draw examples by, wherever they stand (see `places_by_text`)."""
-    return text_keys(f"{each.input}\0{each.output}" for each in examples)
+    return text_keys(f"{example.input}\0{example.output}" for example in examples)
 
 
 def few_shot(
@@ -536,7 +536,7 @@ def ioi_task(count: int = 500, seed: int = 0) -> Task:
         said = {"first": first, "second": second}
         said |= {"place": rng.choice(PLACES), "thing": rng.choice(THINGS)}
         form, number = rng.choice(SENTENCES), len(drawn) + 1
-        clean, corrupted = (form.format(giver=each, **said) for each in (giver, answer))
+        clean, corrupted = (form.format(giver=name, **said) for name in (giver, answer))
         drawn.setdefault(clean, Example(str(number), clean, answer, number, (), corrupted, giver))
     digest = hashlib.sha256("\n".join(drawn).encode()).hexdigest()
     return Task(

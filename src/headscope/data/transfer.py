@@ -233,9 +233,10 @@ def _written_prompt(
         second=_statement(b, relation, name, second),
         question=wording["question"].format(name=person),
     )
-    answers = _answer(a, relation, name, first), _answer(b, relation, name, second)
+    answer_in_a = _answer(a, relation, name, first)
+    answer_in_b = _answer(b, relation, name, second)
     stem = wording["stem"].format(name=person)
-    return TransferPrompt(f"{number} {relation}", a, b, text, stem, *answers)
+    return TransferPrompt(f"{number} {relation}", a, b, text, stem, answer_in_a, answer_in_b)
 
 
 def _statement(code: str, relation: str, name: str, value: str) -> str:

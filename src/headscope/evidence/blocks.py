@@ -122,7 +122,9 @@ def beside_random(
 
 def remedy(evidence: Evidence, test: Tested, option: str = "--draws") -> str:
     """What would decide a test over too few draws; more heads, where another control had more."""
-    known = [own.draws for own in evidence.tests if own.statistic == test.statistic]
+    known = [
+        known_test.draws for known_test in evidence.tests if known_test.statistic == test.statistic
+    ]
     if test.draws < max(known):
         return f"more heads, which have only {count(test.draws, 'different set')} here"
     return f"{option} {max(WANTED, least_draws(evidence.alpha))}"
@@ -133,13 +135,13 @@ def verdicts(words: Mapping[str, str], joint: str = "in") -> str:
     if not words:
         return f"{OPEN}: no heads were changed"
     groups: dict[str, list[str]] = {}
-    for name, each in words.items():
-        groups.setdefault(each, []).append(name)
+    for name, sentence in words.items():
+        groups.setdefault(sentence, []).append(name)
     if len(groups) == 1:
         return next(iter(groups))
     lines = []
-    for each, names in groups.items():
-        answer, colon, more = each.partition(":")  # the remedy comes last
+    for sentence, names in groups.items():
+        answer, colon, more = sentence.partition(":")  # the remedy comes last
         where = enumeration(names) if len(names) < MANY else f"{len(names)} of {len(words)}"
         lines.append(f"{answer} {joint} {where}{colon}{more}")
     return "; ".join(lines)
@@ -237,10 +239,10 @@ def unmoved(evidence: Evidence, statistic: str, examples: str = "output") -> str
 
 def in_cases(words: Sequence[str], case: str) -> str:
     """In how many of many cases each verdict holds, in a sentence; without the remedies."""
-    counts = Counter(each.partition(":")[0] for each in words)
+    counts = Counter(sentence.partition(":")[0] for sentence in words)
     if len(counts) == 1:
         return sentence_of(words[0])
-    first, *others = (f"{each} in {many}" for each, many in counts.items())
+    first, *others = (f"{cause} in {many}" for cause, many in counts.items())
     return sentence_of("; ".join([f"{first} of {count(len(words), case)}", *others]))
 
 
@@ -255,7 +257,7 @@ def levels_table(
         return Table(title, (), ())
 
     def row(words: str, scores: Sequence[Scored], change: Cell, ends: Cell) -> Row:
-        cells = [each.cell(score) for each, score in zip(own, scores, strict=True)]
+        cells = [statistic.cell(score) for statistic, score in zip(own, scores, strict=True)]
         return Row(words, (cells[0], change, ends, *cells[1:]))
 
     base = [evidence.level(name, None, part) for name in names]
@@ -284,7 +286,12 @@ def levels_table(
                 cells = [drawn.mean for drawn in draws]
                 between_ = Cell(between(ends.low, ends.high, own[0].digits))
                 rows.append(row(words, cells, own[0].gap(step), between_))
-    columns = (own[0].title, "change", "range of draws", *(each.title for each in own[1:]))
+    columns = (
+        own[0].title,
+        "change",
+        "range of draws",
+        *(statistic.title for statistic in own[1:]),
+    )
     more = "Random heads: the mean of draws" if evidence.controls else ""
     return Table(title, columns, tuple(rows), note=". ".join(filter(None, [note, more])))
 
@@ -343,7 +350,7 @@ def parts_table(
     part fills. `chance` is what guessing gives, by part."""
     own, rows = evidence.statistics[statistic], dict[str, dict[str, Cell]]()
     for part in evidence.parts:
-        base, now = (evidence.level(statistic, each, part) for each in (None, condition))
+        base, now = (evidence.level(statistic, compared, part) for compared in (None, condition))
         if base is None or now is None:
             continue
         cells = {"chance": own.cell(chance.get(part))} if chance else {}
@@ -404,7 +411,7 @@ def tables(
 ) -> Section:
     """All numbers of some statistics: by part, under every condition, tests and single draws."""
     own = [name for name in names if evidence.level(name) is not None]
-    each = [
+    comparisons = [
         parts_table(evidence, name, condition, evidence.statistics[name].words, examples)
         for name in own
         if len(evidence.single) > 1
@@ -412,7 +419,7 @@ def tables(
     levels = levels_table(evidence, own, "Under every condition", note)
     tests = table_of_tests(evidence, own, examples)
     draws = draws_table(evidence, own, condition)
-    blocks = [*each, levels, *(table for table in (tests, draws) if table.rows)]
+    blocks = [*comparisons, levels, *(table for table in (tests, draws) if table.rows)]
     return Section("Values and tests", blocks)
 
 
@@ -475,35 +482,38 @@ def dose_lines(evidence: Evidence, statistic: str, part: str | None = None) -> I
     own, base = evidence.statistics[statistic], evidence.level(statistic, None, part)
     main = evidence.main
     known = [
-        each
-        for each in evidence.selected
-        if each.gate is not None
-        and (each.of, each.replacement) == (main.of, main.replacement)
-        and evidence.level(statistic, each, part) is not None
+        condition
+        for condition in evidence.selected
+        if condition.gate is not None
+        and (condition.of, condition.replacement) == (main.of, main.replacement)
+        and evidence.level(statistic, condition, part) is not None
     ]
     if base is None:
         return
 
     def point(at: float, value: float, low: float, high: float) -> tuple[float, ...]:
         least, most = own.limits
-        return at, *(own.factor * min(most, max(least, each)) for each in (value, low, high))
+        return at, *(own.factor * min(most, max(least, number)) for number in (value, low, high))
 
     for axis, fixed_, start, x in (("k", "gate", 0.0, "heads"), ("gate", "k", 1.0, "strength")):
-        for value in dict.fromkeys(getattr(each, fixed_) for each in known):
-            chosen = [each for each in known if getattr(each, fixed_) == value]
-            if len({getattr(each, axis) for each in chosen}) < 2:
+        for value in dict.fromkeys(getattr(condition, fixed_) for condition in known):
+            chosen = [condition for condition in known if getattr(condition, fixed_) == value]
+            if len({getattr(condition, axis) for condition in chosen}) < 2:
                 continue
             original = [point(start, base.value, base.value, base.value)]
             lines = {SELECTED: [*original]}
-            for each in chosen:
-                at, now = float(getattr(each, axis)), evidence.level(statistic, each, part)
+            for condition in chosen:
+                at, now = (
+                    float(getattr(condition, axis)),
+                    evidence.level(statistic, condition, part),
+                )
                 change = now.change if now and now.change else Estimate()
                 level = now.value if now else base.value
                 ends = (level - change.value + end for end in (change.low, change.high))
                 lines[SELECTED].append(point(at, level, *ends))
                 for control in evidence.controls:
-                    draws: Draws = evidence.draws(statistic, each, control, part)
-                    if draws.each and evidence.reference(each, control) is None:
+                    draws: Draws = evidence.draws(statistic, condition, control, part)
+                    if draws.each and evidence.reference(condition, control) is None:
                         lines.setdefault(control, [*original]).append(
                             point(at, draws.mean, draws.low, draws.high)
                         )

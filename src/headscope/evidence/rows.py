@@ -175,7 +175,7 @@ class Statistic:
         """A score as it is shown; without an interval where it has none."""
         if not isinstance(score, Estimate):
             score = Estimate(float("nan") if score is None else score)
-        return Estimate(*(self.factor * each for each in (score.value, score.low, score.high)))
+        return Estimate(*(self.factor * end for end in (score.value, score.low, score.high)))
 
     def number(self, score: Scored) -> str:
         """A score in words."""
@@ -381,36 +381,40 @@ class Evidence:
     @cached_property
     def selected(self) -> tuple[Condition, ...]:
         """The conditions of selected heads."""
-        return tuple(each for each in self.conditions if each.kind == SELECTED)
+        return tuple(condition for condition in self.conditions if condition.kind == SELECTED)
 
     @property
     def curve(self) -> Condition:
         """The selected heads at all points of a curve."""
-        return next(each for each in self.selected if each.of == CURVE)
+        return next(condition for condition in self.selected if condition.of == CURVE)
 
     @cached_property
     def references(self) -> tuple[Condition, ...]:
         """The conditions that selected heads are compared with and that are not drawn."""
         return tuple(
-            each for each in self.conditions[1:] if each.kind != SELECTED and each.draw is None
+            condition
+            for condition in self.conditions[1:]
+            if condition.kind != SELECTED and condition.draw is None
         )
 
     @property
     def main(self) -> Condition:
         """The selected heads of which a page speaks: the most, at the first gate and kind."""
-        return max(self.selected, key=lambda each: each.k)
+        return max(self.selected, key=lambda condition: condition.k)
 
     def of_control(self, condition: Condition, control: str) -> list[Condition]:
         """The draws of a control for selected heads."""
         return [
-            each for each in self.conditions if each.kind == control and each.controls(condition)
+            drawn
+            for drawn in self.conditions
+            if drawn.kind == control and drawn.controls(condition)
         ]
 
     def draws(
         self, statistic: str, condition: Condition, control: str, part: str | None = None
     ) -> Draws:
         """A statistic under the draws of a control."""
-        rows = (self.level(statistic, each, part) for each in self.of_control(condition, control))
+        rows = (self.level(statistic, drawn, part) for drawn in self.of_control(condition, control))
         return Draws.of([row.value for row in rows if row is not None and not isnan(row.value)])
 
     def as_far(

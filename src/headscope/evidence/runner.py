@@ -189,7 +189,7 @@ def _units(blocks: Iterable[_Block]) -> Iterator[list[_Block]]:
     remove."""
     unit: list[_Block] = []
     for block in blocks:
-        size = sum(len(other.rows) for other in unit) + len(block.rows)
+        size = sum(len(waiting.rows) for waiting in unit) + len(block.rows)
         other = bool(unit) and unit[0].gated.replacement is not block.gated.replacement
         if unit and (size > KEPT_AT_ONCE or other):
             yield unit

@@ -80,15 +80,17 @@ def evidence(
         }
         for part, counted in parts.items()
     }
-    trials = {part: {n: Trial([own]) for n, own in named.items()} for part, named in groups.items()}
+    trials = {
+        part: {n: Trial([array]) for n, array in named.items()} for part, named in groups.items()
+    }
     over = {WHOLE: list(groups), **(means or {})} if len(groups) > 1 else {}
     pooled = {
         name: {
-            statistic: Trial([groups[part][statistic] for part in own])
+            statistic: Trial([groups[part][statistic] for part in parts])
             for statistic in statistics
-            if statistic not in apart and all(statistic in groups[part] for part in own)
+            if statistic not in apart and all(statistic in groups[part] for part in parts)
         }
-        for name, own in over.items()
+        for name, parts in over.items()
     }
     trials = {**{n: t for n, t in pooled.items() if n == WHOLE}, **trials, **pooled}
     levels: list[Level] = []
@@ -104,8 +106,8 @@ def evidence(
     measured = {row.statistic for row in levels}
     drawn = {condition.kind for condition in conditions}
     return Evidence(
-        statistics={name: own for name, own in statistics.items() if name in measured},
-        controls={name: own for name, own in CONTROLS.items() if name in drawn},
+        statistics={name: statistic for name, statistic in statistics.items() if name in measured},
+        controls={name: control for name, control in CONTROLS.items() if name in drawn},
         conditions=tuple(conditions),
         levels=tuple(levels),
         tests=tuple(tests),
@@ -204,9 +206,9 @@ def _tests(
         for control, about in CONTROLS.items():
             draws = [
                 place
-                for place, other in enumerate(conditions)
-                if other.kind == control
-                and other.controls(condition)
+                for place, drawn in enumerate(conditions)
+                if drawn.kind == control
+                and drawn.controls(condition)
                 and not np.isnan(own.scores[place])
             ]
             if not draws:

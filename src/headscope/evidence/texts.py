@@ -55,8 +55,8 @@ class Outputs:
         self.language = language
         self.place = np.array(
             [
-                [places.setdefault((at, text), len(places)) for at, text in enumerate(own)]
-                for own in texts
+                [places.setdefault((at, text), len(places)) for at, text in enumerate(outputs)]
+                for outputs in texts
             ]
         )
         self.outputs = [text for _, text in places]
@@ -179,7 +179,7 @@ def measured_texts(parts: Mapping[str, Outputs], names: Collection[str]) -> Meas
                 arrays[part][name] = measure.count(texts)[texts.place]
             except InputError as error:  # a package, a tokeniser or a language that is not there
                 missing.setdefault(name, str(error))
-    identified = any("off_target" in own for own in arrays.values())
+    identified = any("off_target" in measures for measures in arrays.values())
     return MeasuredTexts(
         arrays,
         missing,
@@ -238,5 +238,5 @@ def _together(
         missing[name] = str(error)
         return
     ends = np.cumsum([len(texts.outputs) for texts in parts.values()])[:-1]
-    for (part, texts), own in zip(parts.items(), np.split(scores, ends), strict=True):
-        arrays[part][name] = own[texts.place]
+    for (part, texts), part_scores in zip(parts.items(), np.split(scores, ends), strict=True):
+        arrays[part][name] = part_scores[texts.place]

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 
 from headscope.data.align import Alignment
 from headscope.data.pairs import SentencePair
-from headscope.find.alignment import Sentence, by_second, counted_hits, hits_at
 from headscope.find.capture import KEPT_HEADS, Captured
+from headscope.find.hits import Sentence, by_second, counted_hits, hits_at
 from headscope.find.scoring import RunPart
 from headscope.heads import HeadScores
-from headscope.results.translation import SENTENCES, BestSentence
+from headscope.results.translation_score import SENTENCES, BestSentence
 from headscope.runs import encode
 
 #: Sentences of a head, at most; those with fewer linked tokens come last.
@@ -35,7 +35,7 @@ def keep_sentences(
     """Write the best sentences of the best heads of a direction, one a line, into the run.
 
     They are those with the highest share of hits, of equal ones those with more hits; what
-    `headscope.results.translation.best_sentences` reads.
+    `headscope.results.translation_score.best_sentences` reads.
     """
     if part.run is None:
         return

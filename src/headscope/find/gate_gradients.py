@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -46,6 +46,16 @@ class GateGradients:
     losses: NDArray[np.float32]
     tokens: NDArray[np.int32]
 
+    def about(self, documents: DocumentFile) -> dict[str, Any]:
+        """What was counted of the documents that were read."""
+        return {
+            "language": documents.language,
+            "examples": len(self.tokens),
+            "left_out": len(documents.documents) - len(self.tokens),
+            "tokens": int(self.tokens.sum()),
+            "loss": float(self.losses.mean(dtype=np.float64)),
+        }
+
 
 def texts_of(lm: LanguageModel, file: DocumentFile) -> list[Answered]:
     """The documents as tokens, cut at `LONGEST` or the context; those with one token left out.
@@ -54,11 +64,11 @@ def texts_of(lm: LanguageModel, file: DocumentFile) -> list[Answered]:
     """
     texts = [
         Answered(
-            tuple(lm.encode(one.text, most=LONGEST, closed=True)),
+            tuple(lm.encode(document.text, most=LONGEST, closed=True)),
             1,
-            f"{file.path}, line {one.line}",
+            f"{file.path}, line {document.line}",
         )
-        for one in file.documents
+        for document in file.documents
     ]
     found = [text for text in texts if len(text.ids) > 1]
     if not found:
@@ -138,8 +148,7 @@ def moving_gate_gradients(
     # Every document moves the gate for the next, so that all of them are one unit.
     with part.units("moving", [range(len(texts))], found.losses, found.reread, progress) as mine:
         if mine:
-            rates = learning_rate, weight_decay
-            _move(lm, texts, found, *rates, checkpoint, progress)
+            _move(lm, texts, found, learning_rate, weight_decay, checkpoint, progress)
     return found.all()
 
 
@@ -164,7 +173,7 @@ def _move(
         if waiting:
             some = list(range(end - len(waiting), end))
             losses = np.array([loss for loss, _ in waiting], dtype=np.float32)
-            found.keep(some, losses, np.stack([one for _, one in waiting]), state)
+            found.keep(some, losses, np.stack([products for _, products in waiting]), state)
             waiting.clear()
 
     with frozen(lm.model):

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from headscope.data.align import Sides
 from headscope.data.align.eflomal import symmetrise
 from headscope.data.pairs import Links, PairFile, SentencePair, spans_of
-from headscope.find.alignment import Sentence, given_texts
 from headscope.find.capture import rows_before, shared_prefix
+from headscope.find.hits import Sentence, given_texts
 from headscope.find.scoring import NOWHERE
-from headscope.find.translation_config import HeadLinks, TranslationScore
+from headscope.find.translation_score_config import HeadLinks, TranslationScore
 from headscope.heads import Head
 from headscope.lm.attention.weights import WeightRequest, weights_in
 
@@ -71,7 +71,7 @@ def links_of(first: Attention, second: Attention, how: HeadLinks) -> Links:
 
 def _largest(table: NDArray[np.float32]) -> list[tuple[int, int]]:
     """Rows with the place of their largest number, where that is above zero."""
-    return [(row, int(own.argmax())) for row, own in enumerate(table) if own.max(initial=0) > 0]
+    return [(row, int(hits.argmax())) for row, hits in enumerate(table) if hits.max(initial=0) > 0]
 
 
 class Reader:
@@ -93,15 +93,15 @@ class Reader:
         batch = prefix.batch(some) if prefix else self._lm.collate([text.ids for text in texts])
         keys = [np.unique(text.words.source[0]) for text in texts]
         places = torch.full((len(some), max(map(len, keys))), -1)
-        for at, (own, padding) in enumerate(zip(keys, batch.padding, strict=True)):
-            places[at, : len(own)] = torch.from_numpy(own + padding)
+        for at, (word_keys, padding) in enumerate(zip(keys, batch.padding, strict=True)):
+            places[at, : len(word_keys)] = torch.from_numpy(word_keys + padding)
         shift = 1 if self._how.rows == "predict" else 0
         rows = rows_before(batch, [text.rows for text in texts], shift)
         found = weights_in(self._lm, batch, WeightRequest(places, tuple(heads), rows))
         of_row, weights = found.rows[:, 0].numpy(), found.weights.cpu().numpy()
         return [
-            self._by_word(text.words, own, weights[of_row == at, :, : len(own)])
-            for at, (text, own) in enumerate(zip(texts, keys, strict=True))
+            self._by_word(text.words, word_keys, weights[of_row == at, :, : len(word_keys)])
+            for at, (text, word_keys) in enumerate(zip(texts, keys, strict=True))
         ]
 
     def _by_word(
@@ -146,10 +146,13 @@ class HeadLinker:
         """Of these pairs of the file, between their words: the attention from target to source, and
         that from source to target while the model translates back (if it does not, the first)."""
         rows = zip(self.file.pairs, words, strict=True)
-        marked = (replace(p, links=frozenset(), units=spans_of(own)) for p, own in rows)
+        marked = (replace(p, links=frozenset(), units=spans_of(words)) for p, words in rows)
         file = replace(self.file, pairs=tuple(marked))
         both = (self.config.head_links or HeadLinks()).prompts != "one"
-        readers = [Reader(self.lm, own, self.config) for own in (file, turned(file))[: 1 + both]]
+        readers = [
+            Reader(self.lm, direction, self.config)
+            for direction in (file, turned(file))[: 1 + both]
+        ]
 
         def work(some: list[int]) -> list[list[Attention]]:
             return [reader.attention([numbers[at] for at in some], heads) for reader in readers]

@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.find.gating import adam_after, answer_losses, check_finite
-from headscope.find.masking import History, MaskTraining
+from headscope.find.gate_descent import adam_after, answer_losses, check_finite
+from headscope.find.mask_config import History, MaskTraining
 from headscope.find.scoring import Arrays
 from headscope.heads import Gate, HeadSet
 from headscope.lm.batching import in_halves
@@ -343,9 +343,9 @@ class _Step:
         loss, gradient = 0.0, torch.zeros_like(numbers)
         most = config.at_once(self._lm.device.type)
         # Parts of the size that `at_once` chose for the device, and no more than needed.
-        for _, (part, found) in in_halves(self._lm.buckets(lengths, most, most), work):
+        for _, (part, part_gradient) in in_halves(self._lm.buckets(lengths, most, most), work):
             loss += part
-            gradient += found
+            gradient += part_gradient
         return loss, gradient
 
     @contextlib.contextmanager

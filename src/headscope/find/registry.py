@@ -93,7 +93,7 @@ def methods() -> tuple[Method, ...]:
 
 register(
     "translation-score",
-    "headscope.find.translation",
+    "headscope.find.translation_scores",
     "TranslationScore",
     "translation_score",
     "sentence pairs",
@@ -101,7 +101,7 @@ register(
 )
 register(
     "lahis",
-    "headscope.find.importance",
+    "headscope.find.lahis_scores",
     "Lahis",
     "lahis",
     "documents of one or more languages",
@@ -109,7 +109,7 @@ register(
 )
 register(
     "first-order",
-    "headscope.find.importance",
+    "headscope.find.first_order_scores",
     "FirstOrder",
     "first_order",
     "documents of one or more languages",
@@ -125,7 +125,7 @@ register(
 )
 register(
     "soft-gate",
-    "headscope.find.trained_gates",
+    "headscope.find.soft_gate_training",
     "SoftGate",
     "train_soft_gate",
     "questions with answers, and heads that another method found",
@@ -133,7 +133,7 @@ register(
 )
 register(
     "causal-gating",
-    "headscope.find.gating",
+    "headscope.find.causal_gating_scores",
     "CausalGating",
     "fit_causal_gates",
     "a task of inputs and outputs",
@@ -141,7 +141,7 @@ register(
 )
 register(
     "induction",
-    "headscope.find.repeated",
+    "headscope.find.induction_scores",
     "Induction",
     "induction",
     "nothing: random tokens",
@@ -149,7 +149,7 @@ register(
 )
 register(
     "retrieval",
-    "headscope.find.needles",
+    "headscope.find.retrieval_scores",
     "Retrieval",
     "retrieval",
     "facts hidden in longer texts, with a question each",
@@ -157,7 +157,7 @@ register(
 )
 register(
     "single-removal",
-    "headscope.verify.translation.single",
+    "headscope.verify.removal_translations.single",
     "Removal",
     "single_removal",
     "sentence pairs",
@@ -165,7 +165,7 @@ register(
 )
 register(
     "patching",
-    "headscope.find.path_effects",
+    "headscope.find.patching_scores",
     "Patching",
     "patching",
     "words in three or more languages",

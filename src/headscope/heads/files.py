@@ -366,7 +366,7 @@ def _matrix_entries(file: Path, text: str, at: dict[str, int], name: str) -> Ite
                 f"{'the first layer has' if said[1] is None else 'num_heads says'}; correct it"
             )
         for head, score in enumerate(row):
-            if score is None and any(each is not None for each in row[head:]):
+            if score is None and any(cell is not None for cell in row[head:]):
                 raise InputError(
                     f"{file}, line {line}: head {layer}.{head} of {name} is null, but the layer "
                     "has heads behind it; give its score"

@@ -141,7 +141,7 @@ class Geometry:
 
     def by_layer(self) -> list[list[Head]]:
         """The heads of every layer."""
-        return [[Head(layer, at) for at in range(own)] for layer, own in enumerate(self.counts)]
+        return [[Head(layer, at) for at in range(heads)] for layer, heads in enumerate(self.counts)]
 
     def mask(self) -> NDArray[np.bool_]:
         """A bool array (L, W), True where there is a head."""

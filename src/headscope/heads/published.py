@@ -59,22 +59,22 @@ def geometry_of(file: HeadsFile) -> Geometry | None:
     """
     if file.format == DUO_ATTENTION or not file.scored:
         return None
-    lists = [file.heads(), *(each.heads() for each in _lists(file).values())]
+    lists = [file.heads(), *(listed.heads() for listed in _lists(file).values())]
     if file.counts:
         return Geometry(file.counts)
     layers, width = file.sizes
     if layers and width:
         return Geometry.uniform(layers, width)
     every = {head for heads in lists for head in heads}
-    found = 1 + max(head.layer for head in every), 1 + max(head.head for head in every)
-    filled = min(found) > 1 and found[0] * found[1] == max(map(len, lists))
-    named = layers in (None, found[0]) and width in (None, found[1])
-    return Geometry.uniform(*found) if filled and named else None
+    down, across = 1 + max(head.layer for head in every), 1 + max(head.head for head in every)
+    filled = min(down, across) > 1 and down * across == max(map(len, lists))
+    named = layers in (None, down) and width in (None, across)
+    return Geometry.uniform(down, across) if filled and named else None
 
 
 def _lists(file: HeadsFile) -> dict[str, HeadsFile]:
     """The lists of a file that are not empty, by name, each as a file of its own."""
-    return {name: replace(file, entries=own) for name, own in file.lists.items() if own}
+    return {name: replace(file, entries=entries) for name, entries in file.lists.items() if entries}
 
 
 def unknown_geometry(place: str, key_value: bool = False) -> InputError:
@@ -179,11 +179,11 @@ def _check_shares(file: HeadsFile) -> None:
 def _check_lists(file: HeadsFile, geometry: Geometry) -> None:
     """InputError unless the lists of a file have heads of its model and the scores that it has."""
     lists = _lists(file)
-    own = next((name for name, each in lists.items() if each.entries == file.entries), MATRIX)
+    own = next((name for name, listed in lists.items() if listed.entries == file.entries), MATRIX)
     scores = dict(zip(file.heads(geometry), (entry.score for entry in file.entries), strict=True))
     near = _ROUNDED * max(abs(score or 0.0) for score in scores.values())
-    for name, each in lists.items():
-        for head, entry in zip(each.heads(geometry), each.entries, strict=True):
+    for name, listed in lists.items():
+        for head, entry in zip(listed.heads(geometry), listed.entries, strict=True):
             score = scores.get(head, entry.score)
             if entry.score is None or score is None or abs(entry.score - score) > near:
                 raise InputError(
@@ -341,7 +341,7 @@ def alignatt_text(
         "paper_threshold": threshold,
         "selected_by": selected_by,
         SCORE_NAME: next(
-            (n for n, own in KNOWN_SCORES.items() if own == scores.method), scores.method
+            (n for n, column in KNOWN_SCORES.items() if column == scores.method), scores.method
         ),
         ALIGNMENT: listed(heads),
         RANKED: listed(head for head, _ in scores.ranked("score")),

@@ -359,7 +359,7 @@ def _agreed(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         name: value
         for name, value in first.items()
-        if all(name in other and other[name] == value for other in others)
+        if all(name in record and record[name] == value for record in others)
     }
 
 

@@ -227,10 +227,10 @@ def parsed(text: str | bytes) -> Any:
     value = json.loads(text)
     level = [value]
     for _ in range(_DEEPEST):
-        level = [each for each in level if isinstance(each, dict | list)]
+        level = [value for value in level if isinstance(value, dict | list)]
         if not level:
             return value
-        items = (each.values() if isinstance(each, dict) else each for each in level)
+        items = (value.values() if isinstance(value, dict) else value for value in level)
         level = [item for inside in items for item in inside]
     raise RecursionError(f"is nested more than {_DEEPEST} deep")
 

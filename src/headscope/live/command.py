@@ -46,6 +46,7 @@ class Explore(Settings):
             "A run folder whose scores or gate the map shows, a saved set, a file of heads or "
             "scores, or a list: 5.3,7.11; repeatable.",
             metavar="RUN",
+            held="heads",
         ),
     ] = ()
     pin: Annotated[
@@ -137,8 +138,8 @@ def directions_of(choice: PairsChoice, model: str, seed: int) -> Directions:
 
     @functools.cache
     def read(pair: str) -> PairFile:
-        one = replace(choice, pair=(pair,), limit=choice.limit or SENTENCES)
-        return read_directions(one, model, "dev", seed=seed)[pair]
+        direction = replace(choice, pair=(pair,), limit=choice.limit or SENTENCES)
+        return read_directions(direction, model, "dev", seed=seed)[pair]
 
     names = choice.pair if choice.pair and "all" not in choice.pair else DIRECTIONS
     for pair in names:
@@ -155,7 +156,10 @@ def pocket_examples() -> list[tuple[str, Wanted]]:
 
     examples = []
     for pair, title in (("en-de", "Translate, English to German"), ("ru-es", "Russian to Spanish")):
-        first = max(sample_pairs(pair, "dev", 8, 0).pairs, key=lambda each: len(each.source))
+        first = max(
+            sample_pairs(pair, "dev", 8, 0).pairs,
+            key=lambda sentence_pair: len(sentence_pair.source),
+        )
         examples.append((title, Wanted(first.source, pair=pair, reference=first.target)))
     kinds: dict[str, QuestionKind] = {
         "Key words: two facts, one question": "one-language",

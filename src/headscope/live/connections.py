@@ -34,9 +34,11 @@ class Connection(H11Protocol):
         self._due = self.loop.call_later(PATIENCE, self._late)
         if len(self.connections) > MOST_CONNECTIONS:
             idle = [
-                each for each in self.connections if isinstance(each, Connection) and each._idle
+                connection
+                for connection in self.connections
+                if isinstance(connection, Connection) and connection._idle
             ]
-            oldest = min(idle, key=lambda each: each._since, default=self)
+            oldest = min(idle, key=lambda connection: connection._since, default=self)
             _log.warning("more than %d connections; an idle one was closed", MOST_CONNECTIONS)
             oldest._end()
 

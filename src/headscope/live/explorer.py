@@ -44,11 +44,11 @@ from headscope.lm.prompting import chat_writer
 from headscope.measure.identify import identify, same_language
 from headscope.measure.latency import average_lagging
 from headscope.measure.metrics import sentence_chrf
-from headscope.results.translation import best_sentences
+from headscope.results.translation_score import best_sentences
 from headscope.runs import whole
 from headscope.shown.words import arrow
-from headscope.use.interpreting import Drafted, Drafts, beginnings_of, interpreted
-from headscope.use.interpreting import written as arriving
+from headscope.use.simultaneous_translation import Drafted, Drafts, beginnings_of, interpreted
+from headscope.use.simultaneous_translation import written as arriving
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -187,7 +187,7 @@ class Explorer:
 
     def _best(self, name: Any, head: Any) -> dict[str, Any]:
         """The sentences of a run on which a head has the highest share of hits."""
-        source = next((each for each in self.sources if each.name == name), None)
+        source = next((candidate for candidate in self.sources if candidate.name == name), None)
         if source is None or not isinstance(head, str):
             raise InputError(f"there are no scores {str(name)[:40]!r} of such a head")
         head = str(self.lm.geometry.check(Head.parse(head)))
@@ -372,14 +372,14 @@ class Explorer:
             own, shown = tee(drafts.after(source, before) if whole else draft)
             tokens = [] if whole else asked.policy(read, before, own)
             drafted = list(islice(shown, None if whole else len(tokens) + AHEAD))
-            ids = drafts.made([*before, *(each.token for each in drafted)]).output_ids
+            ids = drafts.made([*before, *(proposal.token for proposal in drafted)]).output_ids
             added = pieces(self.lm, ids, prepared.one_line, len(before))
             emit(
                 {
                     "event": "read",
                     "tokens": added,
                     "written": len(added) if whole else len(tokens),
-                    "looks": [each.focus[0] for each in drafted[: len(added)]],
+                    "looks": [proposal.focus[0] for proposal in drafted[: len(added)]],
                 }
             )
             return tokens

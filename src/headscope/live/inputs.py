@@ -15,7 +15,7 @@ from headscope.evidence.controls import control_named
 from headscope.heads import Gate, Geometry, Head, HeadSet
 from headscope.lm.prompting import encode_answer, encode_answers, wrap_prompts
 from headscope.lm.tokens import agreement
-from headscope.use.interpreting import Policy, align_att, wait_k
+from headscope.use.simultaneous_translation import Policy, align_att, wait_k
 
 if TYPE_CHECKING:
     from headscope.data.prompts import Prompt

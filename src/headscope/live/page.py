@@ -111,12 +111,12 @@ def skeleton(about: Mapping[str, Any]) -> Html:
 
 
 def _input(about: Mapping[str, Any]) -> Html:
-    kinds = {each["pair"]: f"sentence, {each['title']}" for each in about["pairs"]}
+    kinds = {pair["pair"]: f"sentence, {pair['title']}" for pair in about["pairs"]}
     kinds |= {"prompt": "prompt as it is"}
     kinds |= {"chat": "prompt in the chat template"} if about["chat"] else {}
     text = tag("textarea", class_="own-text", rows=2, dir="auto", spellcheck="false")
-    examples = [_button("example-input", each["title"], data_at=at)
-                for at, each in enumerate(about["examples"])]  # fmt: skip
+    examples = [_button("example-input", example["title"], data_at=at)
+                for at, example in enumerate(about["examples"])]  # fmt: skip
     return _part(
         "input", "Input",
         tag("label", "Sentence or prompt", text, class_="control wide"),
@@ -131,7 +131,7 @@ def _input(about: Mapping[str, Any]) -> Html:
 
 
 def _data(data: Mapping[str, Any]) -> Html:
-    ways = {each["pair"]: each["title"] for each in data["directions"]}
+    ways = {direction["pair"]: direction["title"] for direction in data["directions"]}
     place = tag("span", class_="note data-place", role="status")
     turn = _button("earlier", "Previous"), _button("later", "Next")
     return _row(None, _choice(f"Sentence of {data['name']}", "of-data", ways), turn, place)

@@ -23,7 +23,7 @@ from headscope.heads.geometry import count_of, default_amount
 from headscope.heads.resolve import MEAN, place_of, read_scores
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.heads.store import check_finished, held
-from headscope.results.translation import SENTENCES
+from headscope.results.translation_score import SENTENCES
 from headscope.shown.words import arrow
 
 #: Score above which a head aligns tokens, and up to which it is inactive (Token Alignment Heads).

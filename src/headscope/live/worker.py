@@ -64,13 +64,15 @@ class Worker:
             elif job.kind == SAVE:
                 self._waiting.append(job)
             else:
-                displaced = [each for each in self._waiting if each.kind != SAVE]
-                self._waiting = [each for each in self._waiting if each.kind == SAVE] + [job]
+                displaced = [question for question in self._waiting if question.kind != SAVE]
+                self._waiting = [
+                    question for question in self._waiting if question.kind == SAVE
+                ] + [job]
                 if self._running is not None and self._running.kind != SAVE:
                     self._running.cancel()
             self._changed.notify()
-        for each in displaced:
-            each.end("displaced")
+        for question in displaced:
+            question.end("displaced")
 
     def drop(self, job: Job) -> None:
         """End a question whose answer nobody waits for any more."""

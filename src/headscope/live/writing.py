@@ -55,7 +55,7 @@ def written(
     tokens in its turn, the one that ends a text excepted.
     """
     outputs: list[list[int]] = [[] for _ in gates]
-    told = [0 for _ in gates]
+    counts = [0 for _ in gates]
 
     def add(number: int, token: int) -> None:
         ids = outputs[number]
@@ -63,8 +63,8 @@ def written(
             return  # this output has ended; the batch goes on for others
         ids.append(token)
         # An output that begins again, because memory ran out, has its first tokens again.
-        if told[number] < len(ids) == lm.stop_table.cut(ids, special)[0]:
-            told[number] = len(ids)
+        if counts[number] < len(ids) == lm.stop_table.cut(ids, special)[0]:
+            counts[number] = len(ids)
             on_token(number, token)
 
     @contextlib.contextmanager

@@ -120,11 +120,11 @@ def longest_shared(config: Any) -> int:
     """
     bounds = []
     rope = getattr(config, "rope_parameters", None) or {}
-    for own in [rope, *(value for value in rope.values() if isinstance(value, dict))]:
-        if "dynamic" in str(own.get("rope_type")):
+    for settings in [rope, *(value for value in rope.values() if isinstance(value, dict))]:
+        if "dynamic" in str(settings.get("rope_type")):
             bounds.append(getattr(config, "max_position_embeddings", None))
-        if own.get("rope_type") == "longrope":
-            bounds.append(own.get("original_max_position_embeddings"))
+        if settings.get("rope_type") == "longrope":
+            bounds.append(settings.get("original_max_position_embeddings"))
             bounds.append(getattr(config, "original_max_position_embeddings", None))
     if getattr(config, "attn_temperature_tuning", False):
         bounds.append(getattr(config, "floor_scale", 0) - 1)

@@ -334,8 +334,8 @@ def adapter_words(settings: Mapping[str, Any]) -> str:
     """What the settings of an adapter call it, such as ``LORA (rank 4, alpha 48)``."""
     kind = str(getattr(settings["peft_type"], "value", settings["peft_type"]))
     numbers = {"rank": settings.get("r"), "alpha": settings.get("lora_alpha")}
-    told = ", ".join(f"{name} {value}" for name, value in numbers.items() if value is not None)
-    return f"{kind} ({told})" if told else kind
+    said = ", ".join(f"{name} {value}" for name, value in numbers.items() if value is not None)
+    return f"{kind} ({said})" if said else kind
 
 
 def read_tokenizer(place: Path, name: str) -> Any:

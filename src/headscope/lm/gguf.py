@@ -164,9 +164,9 @@ def _one_of_several(path: Path, name: str, metadata: Mapping[str, Any]) -> Input
             "--merge."
         )
     own = f"-{number + 1:05d}-of-{parts:05d}"
-    every = [f"-{each:05d}-of-{parts:05d}.gguf" for each in range(1, parts + 1)]
-    names = [f"{path.stem.removesuffix(own)}{each}" for each in every]
-    missing = [each for each in names if not (path.parent / each).is_file()]
+    every = [f"-{part:05d}-of-{parts:05d}.gguf" for part in range(1, parts + 1)]
+    names = [f"{path.stem.removesuffix(own)}{ending}" for ending in every]
+    missing = [part_name for part_name in names if not (path.parent / part_name).is_file()]
     if not path.stem.endswith(own) or not missing:
         fix = "join them"
     else:
@@ -183,9 +183,9 @@ def _refuse_no_model(file: GgufFile, name: str) -> None:
     kind = file.metadata.get("general.type")
     if all(tensor.endswith((".lora_a", ".lora_b")) for tensor in file.tensors):
         kind = "adapter" if file.tensors else "vocab"
-    for each in map(str, (kind, file.architecture)):
-        if each in _NO_MODELS:
-            raise InputError(f"{name} holds {_NO_MODELS[each]}.")
+    for kind_of_file in map(str, (kind, file.architecture)):
+        if kind_of_file in _NO_MODELS:
+            raise InputError(f"{name} holds {_NO_MODELS[kind_of_file]}.")
 
 
 def _stored_as(metadata: Mapping[str, Any], tensors: Any) -> str | None:

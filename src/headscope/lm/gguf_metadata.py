@@ -199,7 +199,7 @@ def _pattern(config: Any) -> list[bool] | None:
 def _set_pattern(config: Any, windowed: list[bool]) -> None:
     # What Gemma 4 has per layer follows from its kinds when the configuration is made.
     if config.model_type in _SOME_WINDOWED - {"gemma4_text"}:
-        config.layer_types = [_SLIDING if own else _FULL for own in windowed]
+        config.layer_types = [_SLIDING if is_windowed else _FULL for is_windowed in windowed]
 
 
 def _scale(config: Any) -> float:
@@ -226,7 +226,7 @@ def _groups(config: Any) -> Any:
         return config.num_attention_heads
     if config.model_type == "gemma4_text":
         layers = [config.per_layer_config[at] for at in range(config.num_hidden_layers)]
-        counts = [own.num_key_value_heads for own in layers]
+        counts = [layer.num_key_value_heads for layer in layers]
         return counts if len(set(counts)) > 1 else counts[0]
     own = getattr(config, "num_key_value_heads", None)
     return getattr(config, "num_attention_heads", None) if own is None else own
@@ -295,7 +295,7 @@ def _stacked(config: Any) -> dict[str, _Meaning]:
     def interval(config: Any) -> int | None:
         period = config.layer_types.index(_FULL) + 1 if _FULL in config.layer_types else 0
         kinds = ["linear_attention"] * (period - 1) + [_FULL]
-        repeats = all(own == kinds[at % period] for at, own in enumerate(config.layer_types))
+        repeats = all(kind == kinds[at % period] for at, kind in enumerate(config.layer_types))
         return period if period and repeats else None
 
     def sections(config: Any) -> list[int]:
@@ -428,7 +428,7 @@ def _normal(key: str, value: Any, config: Any) -> Any:
     if key != "attention.sliding_window_pattern":
         return value
     if isinstance(value, list):
-        return [bool(own) for own in value]
+        return [bool(flag) for flag in value]
     # The last layer of each period has no window; a period of 1 or 0 has none at all.
     return [bool(value) and at % value < value - 1 for at in range(config.num_hidden_layers)]
 
@@ -508,8 +508,8 @@ def _scale_positions(config: Any, file: GgufFile, name: str) -> None:
             context = int(original or config.max_position_embeddings)
             wanted = {
                 "rope_type": "longrope",
-                "short_factor": [float(own) for own in file.tensors[SHORT].data],
-                "long_factor": [float(own) for own in file.tensors[LONG].data],
+                "short_factor": [float(factor) for factor in file.tensors[SHORT].data],
+                "long_factor": [float(factor) for factor in file.tensors[LONG].data],
                 "original_max_position_embeddings": context,
                 "attention_factor": strength,
                 "factor": config.max_position_embeddings / context,

@@ -257,8 +257,8 @@ class _Known:
         if isinstance(value, Mapping):
             return {str(name): self.plain(inside) for name, inside in value.items()}
         if isinstance(value, list | tuple):  # PEFT writes its only active adapter in either way
-            one = len(value) == 1
-            return self.plain(value[0]) if one else [self.plain(inside) for inside in value]
+            single = len(value) == 1
+            return self.plain(value[0]) if single else [self.plain(inside) for inside in value]
         if isinstance(value, set | frozenset):
             return sorted(json.dumps(self.plain(inside), sort_keys=True) for inside in value)
         if isinstance(value, torch.dtype | torch.device | torch.Size):

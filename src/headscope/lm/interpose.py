@@ -176,7 +176,7 @@ def _standing(
         with _lock:
             for module in modules:
                 # By identity: bound methods of two recorders may be equal, their contexts not.
-                rest = [other for other in places[module] if other is not own]
+                rest = [place for place in places[module] if place is not own]
                 if rest:
                     places[module] = rest
                 else:

@@ -152,7 +152,7 @@ def load(
     """
     if not isinstance(name, str | os.PathLike):
         chosen = (device, device_map, tp_plan, max_memory, offload_folder, quantise)
-        if dtype != "auto" or any(own is not None for own in chosen):
+        if dtype != "auto" or any(option is not None for option in chosen):
             raise InputError(
                 "A model that is loaded already stays as it is; leave device, dtype and the like "
                 "out, or give its name."

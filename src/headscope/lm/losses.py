@@ -99,8 +99,8 @@ def token_losses(
         return np.split(flat, np.cumsum(counts)[:-1])
 
     with evaluating(lm.model), torch.no_grad():
-        for places, found in lm.in_batches(lengths, batch_tokens, batch_losses):
-            for place, values in zip(places, found, strict=True):
+        for places, part_losses in lm.in_batches(lengths, batch_tokens, batch_losses):
+            for place, values in zip(places, part_losses, strict=True):
                 losses[wanted[place]] = values
             done += len(places)
             if progress:
@@ -172,7 +172,8 @@ def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.T
     hidden, output = hidden_states(lm, batch)
     # Without waiting, else a GPU has nothing to do while the next pieces are launched.
     row, column, targets = (
-        one.to(hidden.device, non_blocking=True) for one in (places[0], places[1] - 1, targets)
+        indices.to(hidden.device, non_blocking=True)
+        for indices in (places[0], places[1] - 1, targets)
     )
     chosen = hidden[row, column]
 

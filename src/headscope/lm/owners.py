@@ -278,14 +278,14 @@ def _endless(
 ) -> str | None:
     """Why a wait for a model would not end, or None."""
     owner = holdings[-1]
-    if any(each.thread is own.thread and not _is_own(each, own) for each in holdings):
+    if any(holding.thread is own.thread and not _is_own(holding, own) for holding in holdings):
         return "another task of this event loop, which waiting would stop"
     if not (owner.thread.is_alive() and owner.thread.ident in sys._current_frames()):
         return "which has ended; close what it left open, or load the model anew"
     if last is own.thread:
         return "which itself waits for a model that this thread has"
     # A study waits for its own workers.
-    if idle > IDLE_AFTER and all(each.what != STUDY for each in holdings):
+    if idle > IDLE_AFTER and all(holding.what != STUDY for holding in holdings):
         return f"which has itself waited for something else for {IDLE_AFTER:.0f} seconds"
     return None
 

@@ -235,8 +235,8 @@ def last_token(
     a prompt.
     """
     layers = lm.decoder_layers
-    each = np.arange(len(gates))
-    kinds = _kinds(gates) if share else [_Kinds(each, each)] * len(layers)
+    numbers = np.arange(len(gates))
+    kinds = _kinds(gates) if share else [_Kinds(numbers, numbers)] * len(layers)
     ends = [*_cuts(kinds), len(layers)]
     states: list[torch.Tensor] = []
     below: tuple[Prefix, _Kinds] | None = None

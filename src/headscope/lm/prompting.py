@@ -51,8 +51,8 @@ def uses_chat(lm: LanguageModel, chat: bool | None = None, wording: str = "") ->
         wrapped, start = writer.write(["x"])
         place = writer.place
         endings = [wrapped[start + 1 :], place.begun, place.unswitched]
-        written_out = any(each.strip() and wording.rstrip().endswith(each.strip())
-                          for each in endings)  # fmt: skip
+        written_out = any(ending.strip() and wording.rstrip().endswith(ending.strip())
+                          for ending in endings)  # fmt: skip
         used = not written_out and not any(
             token in wording for token in special_tokens(lm.tokenizer).values()
         )
@@ -140,7 +140,7 @@ def parting(own: Answered, other: Answered) -> int | None:
     """The first token in which two answers to one prompt differ, be it the white space before one
     of them; None where one begins the other, or the prompts differ."""
     pairs = enumerate(zip(own.ids, other.ids, strict=False))
-    at = next((at for at, (one, two) in pairs if one != two), 0)
+    at = next((at for at, (first, two) in pairs if first != two), 0)
     return at if at >= min(own.start, other.start) else None
 
 

@@ -85,7 +85,7 @@ def _read(place: Path) -> Proof | None:
     try:
         noise, proved = json.loads(place.read_text("utf-8"))
         numbers = {name: noise.pop(name) for name in ("typical", "largest")}
-        whole = all(type(each) is float for each in numbers.values()) and not noise
+        whole = all(type(number) is float for number in numbers.values()) and not noise
         # What a self-check cannot have given: too noisy, or made in time to come.
         if not whole or not 0 <= numbers["typical"] <= min(MOST_NOISE, numbers["largest"]):
             return None

@@ -117,7 +117,7 @@ class Resample:
     def check(self, lm: LanguageModel) -> None:
         """Raises `InputError` if the outputs are not of this model's shape."""
         shapes = {site.layer: (site.heads, site.head_width) for site in lm.sites}
-        if {layer: (*own.shape[1:],) for layer, own in self.outputs.items()} != shapes:
+        if {layer: (*output.shape[1:],) for layer, output in self.outputs.items()} != shapes:
             raise InputError("The outputs to draw from are of another model; use this one's.")
 
     def adding(self, site: AttentionSite, gate: torch.Tensor, positions: Positions) -> Adding:

@@ -293,8 +293,8 @@ class _Passes:
             return False  # models whose cache is of another kind
         allowed = _SAME.get(self.lm.dtype, _SAME_IN_HALF)
         return all(
-            bool((np.abs(first - other) <= allowed).all())
-            for first, other in zip(whole, kept, strict=True)
+            bool((np.abs(first - again) <= allowed).all())
+            for first, again in zip(whole, kept, strict=True)
         )
 
 

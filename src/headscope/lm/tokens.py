@@ -247,7 +247,7 @@ def _counts(char: str) -> bool:
 
 def agreement(a: str, b: str) -> int:
     """How many characters two texts have in common at their beginning."""
-    unlike = (at for at, (first, other) in enumerate(zip(a, b, strict=False)) if first != other)
+    unlike = (at for at, (first, second) in enumerate(zip(a, b, strict=False)) if first != second)
     return next(unlike, min(len(a), len(b)))
 
 
@@ -581,12 +581,12 @@ def _place_of(
     """
     from headscope.lm.rendering import Ended, Unrenderable, render
 
-    told = {} if switch is None else {switch[0]: switch[1]}
+    variables = {} if switch is None else {switch[0]: switch[1]}
     asked = [*before, {"role": "user", "content": _ANSWER}]
     answer = {"role": "assistant", "content": _PROBE}
-    prompt = render(tokenizer, asked, add_generation_prompt=True, **told).text
+    prompt = render(tokenizer, asked, add_generation_prompt=True, **variables).text
     try:
-        whole = render(tokenizer, [*asked, answer], add_generation_prompt=False, **told).text
+        whole = render(tokenizer, [*asked, answer], add_generation_prompt=False, **variables).text
     except Ended:
         raise
     except Unrenderable:  # it takes no answers
@@ -648,18 +648,18 @@ def _switch(tokenizer: Any) -> tuple[str, bool | int | str] | None:
         except Unrenderable:
             return None  # said where the template is used
         others = []
-        for each in ((name, value) for name, values in known.items() for value in values):
+        for variable in ((name, value) for name, values in known.items() for value in values):
             try:
-                place = _place_of(tokenizer, [], each)
-                if place.moved or not _changes_the_end_alone(tokenizer, each):
+                place = _place_of(tokenizer, [], variable)
+                if place.moved or not _changes_the_end_alone(tokenizer, variable):
                     continue
             except Ended:
                 break
             except Unrenderable:
                 continue
             if place.ends == plain.ends:
-                return each
-            others.append(each)
+                return variable
+            others.append(variable)
         return others[0] if others else None
 
     return _found(tokenizer, "switch", find)
@@ -669,10 +669,10 @@ def _changes_the_end_alone(tokenizer: Any, switch: tuple[str, bool | int | str])
     """Whether conversations are the same with and without what a template is told, but for what it
     writes where an answer is to come. Otherwise it may ask for a thought elsewhere."""
     asked, answered = {"role": "user", "content": _ANSWER}, {"role": "assistant", "content": _PROBE}
-    told = dict([switch])
+    variables = dict([switch])
     for rows in ([asked], [{"role": "system", "content": _PROBE}, asked], [asked, answered, asked]):
         plain, plain_prompt = (_or_none(tokenizer, rows, add) for add in (False, True))
-        other, other_prompt = (_or_none(tokenizer, rows, add, **told) for add in (False, True))
+        other, other_prompt = (_or_none(tokenizer, rows, add, **variables) for add in (False, True))
         if plain == plain_prompt:  # it always ends in a generation prompt
             plain, other = (text and text.rpartition(_ANSWER)[0] for text in (plain, other))
         begins = [text and text.rpartition(_ANSWER)[0] for text in (plain_prompt, other_prompt)]

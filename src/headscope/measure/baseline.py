@@ -92,9 +92,9 @@ def translates(
             f"chrF++ is {ours.value:.1f} and copying the source gives {copied.value:.1f} "
             f"(difference {gain.value:+.1f}{interval})"
         )
-    told = np.zeros(0, bool) if elsewhere is None or odd is None else elsewhere[~odd]
+    foreign = np.zeros(0, bool) if elsewhere is None or odd is None else elsewhere[~odd]
     for number, of, most, what in (
-        (int(told.sum()), len(told), rules.off_target, "in another language"),
+        (int(foreign.sum()), len(foreign), rules.off_target, "in another language"),
         (unfinished, total, rules.unfinished, "empty or cut off"),
     ):
         verdicts.append(_not_most(number, of, most))

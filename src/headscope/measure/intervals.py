@@ -303,11 +303,11 @@ def paired_statistics(
     controls = [c[None] if c.ndim == 2 else c for c in _several(control, 2, 3)]
     if len(treated) != len(controls) or len({len(c) for c in controls}) != 1:
         raise InputError("the condition and the control must be of the same pairs and draws")
-    for own, other in zip(treated, controls, strict=True):
-        if other.shape[1:] != own.shape or not own.size or not len(other):
+    for changed, drawn in zip(treated, controls, strict=True):
+        if drawn.shape[1:] != changed.shape or not changed.size or not len(drawn):
             raise InputError(
-                f"statistics of shape {own.shape} and controls of shape {other.shape} are not of "
-                "the same sentences"
+                f"statistics of shape {changed.shape} and controls of shape {drawn.shape} are not "
+                "of the same sentences"
             )
     return list(zip(treated, controls, strict=True))
 

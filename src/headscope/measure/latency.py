@@ -74,8 +74,8 @@ def quality_between(score: FromStatistics, points: int) -> FromStatistics:
         lags = rows[:, -points - 3 :] / rows[:, -3:-2]
         order = lags[:, :points].argsort(axis=1, kind="stable")
         means = [
-            np.interp(np.linspace(lag[-2], lag[-1], READ_AT), lag[own], value[own]).mean()
-            for lag, value, own in zip(lags, quality, order, strict=True)
+            np.interp(np.linspace(lag[-2], lag[-1], READ_AT), lag[rising], value[rising]).mean()
+            for lag, value, rising in zip(lags, quality, order, strict=True)
         ]
         return np.reshape(means, sums.shape[:-1])
 

@@ -85,9 +85,9 @@ def ranking(
     values = auc(high, low), precision_at(high, low, share)
     cases = min(len(high), len(low)), max(1, round(share * (len(high) + len(low))))
     bounds = []
-    for value, own, number in zip(values, estimates.T, cases, strict=True):
-        ends = percentiles(own, level)
-        if np.isnan(ends.low) and not np.isnan(own).any() and number > 1:
+    for value, drawn_estimates, number in zip(values, estimates.T, cases, strict=True):
+        ends = percentiles(drawn_estimates, level)
+        if np.isnan(ends.low) and not np.isnan(drawn_estimates).any() and number > 1:
             ends = wilson_bounds(value, number, NormalDist().inv_cdf((1 + level) / 2))
         bounds.append((value, float(ends.low), float(ends.high)))
     return Ranking(*bounds[0], *bounds[1])

@@ -103,8 +103,8 @@ def shared_by_all(sets: Sequence[Collection[Any]], groups: Sequence[Collection[A
     common, chances = len(first.intersection(*others)), {0: 1.0}
     for part in map(set, groups):
         own = {len(part & first): 1.0}
-        for other in others:
-            size = len(part & other)
+        for members in others:
+            size = len(part & members)
             drawn, every = dict[int, float](), comb(len(part), size)
             for shared, chance in own.items():
                 for i, ways in _drawn(shared, size, len(part)):
@@ -121,9 +121,9 @@ def shared_by_all(sets: Sequence[Collection[Any]], groups: Sequence[Collection[A
 def _summed(first: Mapping[int, Ways], other: Mapping[int, Ways]) -> dict[int, Ways]:
     """In how many ways, or how likely, two independent numbers have a sum."""
     summed: dict[int, Ways] = {}
-    for i, own in first.items():
+    for i, ways in first.items():
         for j, more in other.items():
-            summed[i + j] = summed[i + j] + own * more if i + j in summed else own * more
+            summed[i + j] = summed[i + j] + ways * more if i + j in summed else ways * more
     return summed
 
 
@@ -207,9 +207,9 @@ def p_sentences(
     def taken(chosen: Mapping[int, NDArray[np.integer[Any]]]) -> Floats:
         sums, squares = np.zeros((2, len(chosen[sizes[0]])))
         for size, part in parts.items():
-            each = part.ravel()[chosen[size] + (draws + 1) * np.arange(size)]
-            sums += each.sum(axis=1)
-            squares += (each**2).sum(axis=1)
+            taken = part.ravel()[chosen[size] + (draws + 1) * np.arange(size)]
+            sums += taken.sum(axis=1)
+            squares += (taken**2).sum(axis=1)
         return np.asarray(sided(sums / np.sqrt(np.where(squares > 0, squares, 1))))
 
     return max(p, _share_at_least(taken, _Arrangements(sizes, draws + 1, trials, seed)))
@@ -224,8 +224,8 @@ def _linear(statistics: Floats, score: FromStatistics, step: float = 1e-3) -> Fl
     about = statistics.sum(axis=1).mean(axis=0)
 
     def slopes(size: float) -> Floats:
-        each = [score(about + size * part) - score(about - size * part) for part in statistics]
-        return np.stack(each, axis=1) / (2 * size)
+        slopes = [score(about + size * part) - score(about - size * part) for part in statistics]
+        return np.stack(slopes, axis=1) / (2 * size)
 
     return (4 * slopes(step / 2) - slopes(step)) / 3
 
@@ -278,7 +278,9 @@ def _share_at_least(
     observed = float(difference(nothing)[0])
     # Equal sums may differ in their last bits: a tie counts as at least as large.
     tie = 1e-9 * max(1.0, abs(observed))
-    as_large = sum(int((difference(one) >= observed - tie).sum()) for one in arrangements)
+    as_large = sum(
+        int((difference(arrangement) >= observed - tie).sum()) for arrangement in arrangements
+    )
     if arrangements.every is not None:
         return as_large / arrangements.every
     return (1 + as_large) / (1 + arrangements.trials)

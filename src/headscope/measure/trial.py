@@ -110,7 +110,7 @@ class Trial:
             return Estimate.of(self.scores[at], self.estimates[:, at])
         values = [group.values(at) for group in groups]
         ends = np.array([wilson_interval(int(part.sum()), len(part)) for part in values])
-        alike = np.array([[_correlation(one, other) for other in values] for one in values])
+        alike = np.array([[_correlation(first, second) for second in values] for first in values])
         away = np.abs(ends.T - [part.mean() for part in values]) / len(groups)
         below, above = np.sqrt(np.maximum(np.einsum("eg,gh,eh->e", away, alike, away), 0))
         value = float(self.scores[at])
@@ -204,10 +204,10 @@ class Trial:
         )
 
 
-def _correlation(one: Floats, other: Floats) -> float:
+def _correlation(first: Floats, second: Floats) -> float:
     """Of the examples of two groups: 0 if these are others, 1 where one group does not vary."""
-    if len(one) != len(other):
+    if len(first) != len(second):
         return 0.0
-    if not np.ptp(one) or not np.ptp(other):
+    if not np.ptp(first) or not np.ptp(second):
         return 1.0
-    return float(np.corrcoef(one, other)[0, 1])
+    return float(np.corrcoef(first, second)[0, 1])

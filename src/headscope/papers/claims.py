@@ -112,7 +112,11 @@ def claimed(
 
 def claims_of(findings: Mapping[str, Findings]) -> list[Claim]:
     """The claims of these experiments, in their order."""
-    return [Claim(**claim) for each in findings.values() for claim in each.more.get("claims", ())]
+    return [
+        Claim(**claim)
+        for findings_of in findings.values()
+        for claim in findings_of.more.get("claims", ())
+    ]
 
 
 def judged(claims: Iterable[Claim]) -> list[Claim]:
@@ -167,7 +171,7 @@ def answering(
 
     def answer(setting: Setting, findings: Mapping[str, Findings]) -> Answer:
         answered = {name for name, shown in findings.items() if shown.found}
-        left = [named(each) for each in experiments if each.name not in answered]
+        left = [named(experiment) for experiment in experiments if experiment.name not in answered]
         return answer_of(claims_of(findings), left)
 
     return answer

@@ -74,16 +74,19 @@ def listing(config: Reproduce, out: Path | None = None) -> list[dict[str, Any]]:
     for name in PAPERS if every else [config.paper]:
         folder = NOWHERE if out is None else (out / name if every else out)
         paper, plan = planned(replace(config, paper=name), geometry, digest, folder)
-        for each in plan.experiments:
-            missing = [each.missing, *(needed for _, needed in each.coverage.values())]
+        for entry in plan.experiments:
+            missing = [
+                entry.missing,
+                *(needed for _, needed in entry.coverage.values()),
+            ]
             rows.append(
                 {
                     "paper": paper.name,
-                    "name": each.experiment.name,
-                    "title": each.experiment.title,
-                    "coverage": {element: word for element, (word, _) in each.coverage.items()},
-                    "runs": len(each.steps),
-                    "finished": sum(step.available for step in each.steps),
+                    "name": entry.experiment.name,
+                    "title": entry.experiment.title,
+                    "coverage": {element: word for element, (word, _) in entry.coverage.items()},
+                    "runs": len(entry.steps),
+                    "finished": sum(step.available for step in entry.steps),
                     "missing": [
                         {"coverage": need.coverage, "why": need.why, "give": need.give or None}
                         for need in dict.fromkeys(missing)

@@ -31,7 +31,7 @@ from headscope.studies.named_data import data_digests
 from headscope.studies.registry import study_of
 from headscope.studies.study import shown_of
 from headscope.studies.tasks import Instruction
-from headscope.verify.translation import Removal
+from headscope.verify.removal_translations import Removal
 
 AnyResult = TypeVar("AnyResult", bound=Result)
 

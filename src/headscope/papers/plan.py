@@ -72,23 +72,30 @@ class Plan:
     def steps(self) -> tuple[PlannedStep, ...]:
         """Every step once, in an order in which they can be run."""
         return tuple(
-            {own.step.name: own for each in self.experiments for own in each.steps}.values()
+            {
+                entry.step.name: entry
+                for experiment in self.experiments
+                for entry in experiment.steps
+            }.values()
         )
 
     @property
     def due(self) -> tuple[PlannedStep, ...]:
         """The steps that will be run."""
-        return tuple(each for each in self.steps if each.state == "due")
+        return tuple(entry for entry in self.steps if entry.state == "due")
 
     def seconds(self, states: Iterable[State] = ("due",)) -> float | None:
         """The seconds that steps in these states take together; None where one is not known."""
-        known = [each.seconds for each in self.steps if each.state in tuple(states)]
+        known = [entry.seconds for entry in self.steps if entry.state in tuple(states)]
         return None if None in known else sum(seconds or 0.0 for seconds in known)
 
     @property
     def memory(self) -> float | None:
         """The bytes of the fullest step that will be run; None where none is known."""
-        return max((each.memory for each in self.due if each.memory is not None), default=None)
+        return max(
+            (entry.memory for entry in self.due if entry.memory is not None),
+            default=None,
+        )
 
 
 def costs_here(lm: LanguageModel) -> tuple[Estimate | None, Estimate | None]:
@@ -159,8 +166,8 @@ def _covered(
         give = f"apart from the paper: --only {experiment.name}"
         other = Missing(experiment.title, give, "needs MODEL")
         return dict.fromkeys(experiment.elements, (other.coverage, other))
-    later = {each.step.name for each in steps if each.left}
-    own = [each.step for each in steps]
+    later = {entry.step.name for entry in steps if entry.left}
+    own = [entry.step for entry in steps]
     found: dict[str, tuple[Coverage, Missing | None]] = {}
     for element in experiment.elements:
         needed = experiment.needs(setting, element, own)

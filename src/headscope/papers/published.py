@@ -184,8 +184,8 @@ def _models(paper: str) -> tuple[str, ...]:
 
 @cache
 def _values(paper: str) -> Mapping[tuple[str, str, str, str, str], float]:
-    return {(each.table, each.model, each.row, each.column, each.measure): each.value
-            for each in published(paper)}  # fmt: skip
+    return {(value.table, value.model, value.row, value.column, value.measure): value.value
+            for value in published(paper)}  # fmt: skip
 
 
 def _lines(name: str, columns: tuple[str, ...]) -> list[list[str]]:

@@ -42,8 +42,10 @@ def experiments_named(paper: Paper, names: Iterable[str]) -> tuple[Experiment, .
     A table or figure that an experiment stands for names it too: `figure-28`, `Table 3`.
     """
     known = paper.experiments
-    by_name = {_slug(element): each.name for each in known for element in each.elements}
-    by_name |= {each.name: each.name for each in known}
+    by_name = {
+        _slug(element): experiment.name for experiment in known for element in experiment.elements
+    }
+    by_name |= {experiment.name: experiment.name for experiment in known}
     wanted = set()
     for name in names:
         if _slug(name) not in by_name:
@@ -52,12 +54,16 @@ def experiments_named(paper: Paper, names: Iterable[str]) -> tuple[Experiment, .
                 f"`headscope reproduce {paper.name} --list` shows all"
             )
         wanted.add(by_name[_slug(name)])
-    return tuple(each for each in known if each.name in wanted or not (wanted or each.apart))
+    return tuple(
+        experiment
+        for experiment in known
+        if experiment.name in wanted or not (wanted or experiment.apart)
+    )
 
 
 def _slug(text: str) -> str:
     words = re.sub(r"[\s_.-]+", "-", text.strip().lower())
-    return re.sub(r"^(fig|tab)-(?=\d)", lambda found: _LONG[found[1]], words)
+    return re.sub(r"^(fig|tab)-(?=\d)", lambda match: _LONG[match[1]], words)
 
 
 _LONG = {"fig": "figure-", "tab": "table-"}

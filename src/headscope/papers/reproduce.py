@@ -123,11 +123,11 @@ def reproduce(
             be what would be computed now; all that is there stays.
     """
     paper = paper_named(config.paper)
-    named = {each.name for each in experiments_named(paper, config.only)}
+    named = {experiment.name for experiment in experiments_named(paper, config.only)}
 
     def compute(run: Run, setting: Setting, costs: Costs) -> dict[str, Any]:
         plan = make_plan(paper.experiments, setting, *costs)
-        wanted = Plan(tuple(each for each in plan.experiments if each.experiment.name in named))
+        wanted = Plan(tuple(entry for entry in plan.experiments if entry.experiment.name in named))
         if announce is not None:
             announce(paper.name, wanted)
         failed = _run_all(paper, plan, wanted, setting, progress)
@@ -234,7 +234,9 @@ def _check(papers: list[Paper], config: Reproduce, setting: Setting) -> None:
 
 
 def _setting(config: Reproduce, geometry: Geometry, digest: str, folder: Path) -> Setting:
-    shared = {each.name for each in fields(Setting)} & {each.name for each in fields(config)}
+    shared = {field_.name for field_ in fields(Setting)} & {
+        field_.name for field_ in fields(config)
+    }
     given = {name: getattr(config, name) for name in shared}
     return Setting(geometry=geometry, digest=digest, folder=folder, **given)
 
@@ -247,11 +249,15 @@ def _run_all(
     Finished steps of the plan are read too: their studies compute which run it would be now, and
     raise `InputError` where there is another. A step that reads a missing one cannot be checked.
     """
-    due, failed, made = {each.step.name for each in wanted.due}, dict[str, Failed](), 0
-    known = {each.step.name for each in plan.steps if each.state == "stored"}
-    for each in plan.steps:
-        step, name = each.step, each.step.name
-        if each.state == "done" and known.issuperset(step.after):
+    due, failed, made = (
+        {entry.step.name for entry in wanted.due},
+        dict[str, Failed](),
+        0,
+    )
+    known = {entry.step.name for entry in plan.steps if entry.state == "stored"}
+    for entry in plan.steps:
+        step, name = entry.step, entry.step.name
+        if entry.state == "done" and known.issuperset(step.after):
             step.run(setting, setting.at(name), None)
             known.add(name)
         if name not in due:
@@ -286,7 +292,7 @@ def _needed(error: InputError) -> Word | None:
 def _said(error: InputError) -> str:
     """What a study says, with a note on options that only its own command has."""
     kinds = (Reproduce, ModelChoice, PaperData, Steering)
-    names = {each.name for kind in kinds for each in fields(kind)} - {"paper", "data"}
+    names = {field_.name for kind in kinds for field_ in fields(kind)} - {"paper", "data"}
     ours = {f"--{name.replace('_', '-')}" for name in names}
     named = dict.fromkeys(re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*", str(error)))
     foreign = " or ".join(flag for flag in named if flag not in ours)
@@ -306,10 +312,10 @@ def _keep_stored(plan: Plan, setting: Setting) -> None:
     from headscope.heads.store import write_bytes
     from headscope.runs import dump_json
 
-    for each in plan.steps:
-        result = stored_result(each.step, setting) if each.state == "stored" else None
+    for entry in plan.steps:
+        result = stored_result(entry.step, setting) if entry.state == "stored" else None
         if result is not None:
-            file = setting.kept(each.step.name)
+            file = setting.kept(entry.step.name)
             file.parent.mkdir(parents=True, exist_ok=True)
             write_bytes(file, f"{dump_json(result, indent=2)}\n".encode())
 
@@ -338,8 +344,8 @@ def _command(config: Reproduce) -> str:
         if isinstance(value, bool):
             words.append(f"--{name}" if value else f"--no-{name}")
         else:
-            for each in value if isinstance(value, tuple) else (value,):
-                words += [] if each is None else [f"--{name}", str(each)]
+            for item in value if isinstance(value, tuple) else (value,):
+                words += [] if item is None else [f"--{name}", str(item)]
     return shlex.join(words)
 
 
@@ -353,9 +359,9 @@ def describe(
     """
     findings_of: dict[str, Findings] = {}
     rows: list[dict[str, Any]] = []
-    for each in plan.experiments:
-        experiment = each.experiment
-        state, why, give = _state(each, experiment.name in requested, failed)
+    for entry in plan.experiments:
+        experiment = entry.experiment
+        state, why, give = _state(entry, experiment.name in requested, failed)
         if state in ("run", "part", "stored"):
             findings_of[experiment.name] = experiment.show(setting)
         findings = findings_of.get(experiment.name, Findings())
@@ -363,12 +369,12 @@ def describe(
             {
                 "name": experiment.name,
                 "elements": list(experiment.elements),
-                "coverage": _coverage(each, setting, failed),
+                "coverage": _coverage(entry, setting, failed),
                 "title": experiment.title,
                 "state": state,
                 "why": why,
                 "give": give,
-                "runs": [_run(step, setting) for step in each.steps],
+                "runs": [_run(step, setting) for step in entry.steps],
                 "tables": [_table(table) for table in findings.tables],
                 "figures": [_typeset(figure) for figure in findings.figures],
                 "found": typeset(findings.found),

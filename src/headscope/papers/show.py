@@ -132,13 +132,15 @@ class PaperResult(Reproduced):
     experiments: tuple[ExperimentResult, ...]
 
     def __post_init__(self) -> None:
-        if len({each.name for each in self.experiments}) < len(self.experiments):
+        if len({experiment.name for experiment in self.experiments}) < len(self.experiments):
             raise ValueError("two experiments have one name")
 
     @property
     def runs(self) -> tuple[PaperRun, ...]:
         """Every run behind the experiments once, in their order."""
-        return tuple({run.step: run for each in self.experiments for run in each.runs}.values())
+        return tuple(
+            {run.step: run for experiment in self.experiments for run in experiment.runs}.values()
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +164,11 @@ class PapersResult(Reproduced):
 
 def show_paper(result: PaperResult, run: Path) -> Shown:
     """The answer, every experiment, what was not run, and the runs."""
-    paper, shown = result.paper, [each for each in result.experiments if each.shown]
-    made = [each for each in result.runs if each.state != "not run"]
+    paper, shown = (
+        result.paper,
+        [experiment for experiment in result.experiments if experiment.shown],
+    )
+    made = [run for run in result.runs if run.state != "not run"]
     # The claims stand beside the answer; where there are none, the overview.
     claims = _claims(result.answer.claims)
     overview = Section("Experiments", [_overview(result)], brief=True)
@@ -225,7 +230,9 @@ def show_listed(result: Listed) -> Shown:
     """Every experiment: what becomes of its tables and figures, and what it needs."""
     rows = []
     for row in result.experiments:
-        needs = ["; ".join(filter(None, (each["why"], each["give"]))) for each in row["missing"]]
+        needs = [
+            "; ".join(filter(None, (reason["why"], reason["give"]))) for reason in row["missing"]
+        ]
         runs = f"{row['finished']} of {count(row['runs'], 'run')}" if row["runs"] else ""
         words = "; ".join(coverage_words(row["coverage"]))
         name = f"{row['paper']} {row['name']}"
@@ -250,7 +257,7 @@ def span(seconds: float | None) -> str:
 def coverage_words(coverage: Mapping[str, str]) -> list[str]:
     """What becomes of tables and figures, by the word: `measured: Table 1`, `--full: Table 12`."""
     return [
-        f"{word}: {_listed([name for name, own in coverage.items() if own == word])}"
+        f"{word}: {_listed([name for name, state in coverage.items() if state == word])}"
         for word in dict.fromkeys(coverage.values())
     ]
 
@@ -266,8 +273,8 @@ def _listed(elements: Sequence[str]) -> str:
         else:
             others.append(element)
     counted = [
-        f"{kind}{'s' if len(set(found)) > 1 else ''} {ranges(found)}"
-        for kind, found in numbers.items()
+        f"{kind}{'s' if len(set(places)) > 1 else ''} {ranges(places)}"
+        for kind, places in numbers.items()
     ]
     return ", ".join([*counted, *others])
 
@@ -291,15 +298,24 @@ def _claims(claims: Sequence[Claim]) -> Table | None:
 def _overview(result: PaperResult) -> Table:
     """Every experiment with what became of its tables and figures, in the paper's order."""
     rows = []
-    for each in result.experiments:
-        words = coverage_words(each.coverage)
+    for experiment in result.experiments:
+        words = coverage_words(experiment.coverage)
         if len(words) == 1:  # the same for all
-            words = [next(iter(each.coverage.values()))]
-        known = [run.seconds for run in each.runs if run.seconds is not None]
-        coverage, time = "; ".join(words) or STATES[each.state], span(sum(known) if known else None)
-        needs = [] if each.shown else [each.why, each.give or _flags(each)]
-        row = (each.title, coverage, len(each.runs), time, "; ".join(filter(None, needs)))
-        rows.append(_row(each.named, *row))
+            words = [next(iter(experiment.coverage.values()))]
+        known = [run.seconds for run in experiment.runs if run.seconds is not None]
+        coverage, time = (
+            "; ".join(words) or STATES[experiment.state],
+            span(sum(known) if known else None),
+        )
+        needs = [] if experiment.shown else [experiment.why, experiment.give or _flags(experiment)]
+        row = (
+            experiment.title,
+            coverage,
+            len(experiment.runs),
+            time,
+            "; ".join(filter(None, needs)),
+        )
+        rows.append(_row(experiment.named, *row))
     return Table(
         "The paper's tables and figures, and what became of them",
         ("about", "coverage", "runs", "time", "why not run, and what to give"),
@@ -309,27 +325,29 @@ def _overview(result: PaperResult) -> Table:
     )
 
 
-def _flags(each: ExperimentResult) -> str:
+def _flags(experiment: ExperimentResult) -> str:
     """With which flags an experiment that was not run is."""
-    if each.state == "missing":
+    if experiment.state == "missing":
         return "nothing would help"
-    return f"--only {each.name}" + (" --full" if "--full" in (each.why or "") else "")
+    return f"--only {experiment.name}" + (" --full" if "--full" in (experiment.why or "") else "")
 
 
-def _experiment(each: ExperimentResult) -> Section:
-    after = [f"Uncertainty: {each.sure}"] if each.sure else []
-    if each.state != "run" or each.why:
-        after.append(f"{STATES[each.state]}{f': {each.why}' if each.why else ''}.")
-    if each.give:
-        after.append(f"To run it: {each.give}")
-    traced = ", ".join(run.step for run in each.runs if run.state != "not run")
+def _experiment(experiment: ExperimentResult) -> Section:
+    after = [f"Uncertainty: {experiment.sure}"] if experiment.sure else []
+    if experiment.state != "run" or experiment.why:
+        after.append(
+            f"{STATES[experiment.state]}{f': {experiment.why}' if experiment.why else ''}."
+        )
+    if experiment.give:
+        after.append(f"To run it: {experiment.give}")
+    traced = ", ".join(run.step for run in experiment.runs if run.state != "not run")
     return Section(
-        each.title,
-        [*each.figures, *each.tables],
-        lead=each.found,
+        experiment.title,
+        [*experiment.figures, *experiment.tables],
+        lead=experiment.found,
         after=after,
         traced=f"Runs: {traced}." if traced else "",
-        kicker=each.named,
+        kicker=experiment.named,
         compact=True,
     )
 

@@ -94,9 +94,11 @@ def _draw(
     relation, name, value = rng.choice(_facts(split))
     code = rng.choice(languages)
     abroad = kind in ("two-languages", "translated") or (kind == "any" and rng.random() < 0.5)
-    other_code = rng.choice([other for other in CODES if other != code]) if abroad else code
-    other_name = rng.choice([other.id for other in of_kind("name") if other.id != name])
-    other_value = rng.choice([other for other in values_of(relation) if other != value])
+    other_code = (
+        rng.choice([candidate for candidate in CODES if candidate != code]) if abroad else code
+    )
+    other_name = rng.choice([candidate.id for candidate in of_kind("name") if candidate.id != name])
+    other_value = rng.choice([candidate for candidate in values_of(relation) if candidate != value])
     statements = [
         fact_statement(relation, other_code, name, value),
         fact_statement(relation, code, other_name, other_value),
@@ -189,7 +191,7 @@ def _prompt(
     a: str, b: str, number: int, relation: str, name: str, value: str, other: str
 ) -> TransferPrompt:
     facts = ((a, value), (b, other))
-    statements = [fact_statement(relation, code, name, own) for code, own in facts]
+    statements = [fact_statement(relation, code, name, its_value) for code, its_value in facts]
     question = fact_question(relation, ENGLISH, name)
     return TransferPrompt(
         id=f"{number} {relation}",

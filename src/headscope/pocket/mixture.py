@@ -352,7 +352,11 @@ def corpus_documents(
     seen: set[bytes] = set()
     while True:
         code = rng.choice(languages)
-        to = rng.choice([other for other in into if other != code]) if rng.random() < share else ""
+        to = (
+            rng.choice([candidate for candidate in into if candidate != code])
+            if rng.random() < share
+            else ""
+        )
         count = rng.randint(*sentences)
         if to:
             text = bilingual_text(topic_sentences(rng, split, count), code, to)

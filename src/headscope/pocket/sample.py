@@ -88,7 +88,9 @@ def task_items(task: str, code: str, split: str, to: str = "") -> tuple[Item, ..
     if (task == "translate") != bool(to):
         raise InputError('the task "translate" needs the language to translate to, no other does')
     if to:
-        check_known("language to translate to", to, [other for other in CODES if other != code])
+        check_known(
+            "language to translate to", to, [candidate for candidate in CODES if candidate != code]
+        )
     wanted = (task, code, to)
     return tuple(
         item

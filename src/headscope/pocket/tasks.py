@@ -77,9 +77,9 @@ def write_tasks(folder: Path, split: Split = "test", n: int = 200, seed: int = 0
         raise InputError(f"{folder}: is a file; name a folder for the task files")
     own = {f"{task.name}.{end}" for task in TASKS for end in ("yaml", "jsonl")}
     own |= {f"{name}.yaml" for name in GROUPS}
-    for other in sorted(folder.iterdir()) if folder.exists() else ():
-        if other.name not in own:
-            raise InputError(f"{other}: is no task file of pocket; name a folder of its own")
+    for file in sorted(folder.iterdir()) if folder.exists() else ():
+        if file.name not in own:
+            raise InputError(f"{file}: is no task file of pocket; name a folder of its own")
     folder.mkdir(parents=True, exist_ok=True)
     counts = {}
     for task in TASKS:
@@ -216,8 +216,8 @@ def _phrase_variants(phrase: NounPhrase | None) -> Iterable[NounPhrase]:
 def _replaced(whole: Any, **parts: Iterable[Any]) -> Iterator[Any]:
     """Copies of something, each with one part replaced by one of the others for it."""
     for name, others in parts.items():
-        for other in others:
-            yield replace(whole, **{name: other})
+        for replacement in others:
+            yield replace(whole, **{name: replacement})
 
 
 def _like(concept: str) -> list[str]:
@@ -227,9 +227,9 @@ def _like(concept: str) -> list[str]:
     known = concepts()[concept]
     frame = attrgetter("classes", "subjects", "objects", "place")
     return [
-        other.id
-        for other in of_kind(known.kind)
-        if other.id != concept and frame(other) == frame(known)
+        candidate.id
+        for candidate in of_kind(known.kind)
+        if candidate.id != concept and frame(candidate) == frame(known)
     ]
 
 
@@ -242,8 +242,8 @@ def _chosen(prompt: str, right: str, wrong: list[str], key: str, **about: str) -
 
 def _sentences(translated: bool, generated: bool, split: Split, seed: int) -> Iterator[Row]:
     """Sentences to translate, or to repeat, by choosing among near misses or by generating."""
-    for source, other, sentence, near in _said(split, seed):
-        target = other if translated else source
+    for source, translation, sentence, near in _said(split, seed):
+        target = translation if translated else source
         text, right = say(sentence, source), say(sentence, target)
         prompt = REPEAT.format(source=text)
         if translated:
@@ -278,15 +278,21 @@ def word_choices(
 def _wrong(item: Item) -> list[str]:
     """Three wrong answers: the word itself, left as it is, and others' answers."""
     like = [
-        other
+        candidate
         for split in ("test", "dev", "train")
-        for other in items_of(split)[item.task]
-        if (other.language, other.to) == (item.language, item.to) and other.output != item.output
+        for candidate in items_of(split)[item.task]
+        if (candidate.language, candidate.to) == (item.language, item.to)
+        and candidate.output != item.output
     ]
-    near = sorted(like, key=lambda other: (-_alike(other.input, item.input), other.input))
+    near = sorted(
+        like, key=lambda candidate: (-_alike(candidate.input, item.input), candidate.input)
+    )
     answers = [] if item.task in ("translate", "first_letter", "capital") else [item.input]
-    answers += [other.output for other in near]
-    right = [item.output, *(other.output for other in like if other.input == item.input)]
+    answers += [candidate.output for candidate in near]
+    right = [
+        item.output,
+        *(candidate.output for candidate in like if candidate.input == item.input),
+    ]
     return [answer for answer in dict.fromkeys(answers) if answer not in right][: CHOICES - 1]
 
 

@@ -152,16 +152,16 @@ def _as_maps(table: HeadTable) -> HeadMaps:
 
 
 def _maps(block: HeadMaps) -> Any:
-    rows = [row for each in block.maps for row in each.values]
+    rows = [row for head_map in block.maps for row in head_map.values]
     ends, wide, tall = ends_of(block, rows), max(map(len, rows)), len(block.maps[0].values)
     figure, axes = _panels(len(block.maps), size=(6.4, 1.2 + 5.2 * tall / wide))
-    for each, axis in zip(block.maps, axes, strict=True):
-        width = max(map(len, each.values))
-        filled = [[*row, *[None] * (width - len(row))] for row in each.values]
+    for head_map, axis in zip(block.maps, axes, strict=True):
+        width = max(map(len, head_map.values))
+        filled = [[*row, *[None] * (width - len(row))] for row in head_map.values]
         image = _image(axis, filled, ends, block.diverging)
-        axis.set(xlabel="head", ylabel="layer", title=arrow(each.name) if len(axes) > 1 else "")
-        if each.marked:
-            layers_down, heads_across = zip(*each.marked, strict=True)
+        axis.set(xlabel="head", ylabel="layer", title=arrow(head_map.name) if len(axes) > 1 else "")
+        if head_map.marked:
+            layers_down, heads_across = zip(*head_map.marked, strict=True)
             axis.scatter(heads_across, layers_down, s=7, c="white", edgecolors=RAMP[-1], lw=0.6)
     figure.colorbar(image, ax=list(axes), label=block.scale, shrink=0.8)
     return _titled(figure, block.title)

@@ -99,10 +99,15 @@ def _rows(block: Block) -> Iterator[dict[str, Any]]:
                         key: values[at] for key, values in numbers.items()
                     }
         case HeadMaps():
-            for each in block.maps:
-                for layer, row in enumerate(each.values):
+            for head_map in block.maps:
+                for layer, row in enumerate(head_map.values):
                     for head, value in enumerate(row):
-                        yield {"map": each.name, "layer": layer, "head": head, block.scale: value}
+                        yield {
+                            "map": head_map.name,
+                            "layer": layer,
+                            "head": head,
+                            block.scale: value,
+                        }
         case HeadSets():
             for name, heads in block.sets.items():
                 for rank, (layer, head) in enumerate(heads, 1):
@@ -164,7 +169,7 @@ def _table(table: Table) -> Iterator[dict[str, Any]]:
         for at, column in enumerate(table.columns):
             cells[column] = row.cells[at].value
             for part in _EXTRA:
-                if any(_has(other.cells[at], part) for other in table.rows):
+                if any(_has(row.cells[at], part) for row in table.rows):
                     cells[f"{column} {part}"] = getattr(row.cells[at], part)
         yield cells
 

@@ -50,12 +50,19 @@ def page_of(shown: Shown, run: Path, command: str) -> Page:
     if first and first.more:
         sections.append(("heads", "Every head", section("heads", "Every head", first.more)))
     ordered = _sets_first(shown.sections)
-    for name, each in zip(_slugs(each.title for each in ordered), ordered, strict=True):
-        blocks = [draw(f"{name}-{at}", block) for at, block in enumerate(each.blocks, 1)]
-        sections.append((name, each.kicker or each.title, _section(name, each, blocks, first)))
+    names = _slugs(shown_section.title for shown_section in ordered)
+    for name, shown_section in zip(names, ordered, strict=True):
+        blocks = [draw(f"{name}-{at}", block) for at, block in enumerate(shown_section.blocks, 1)]
+        sections.append(
+            (
+                name,
+                shown_section.kicker or shown_section.title,
+                _section(name, shown_section, blocks, first),
+            )
+        )
         drawn += blocks
         if any(block.parts or "sentences" in block.data for block in blocks):
-            following.append(each.title)
+            following.append(shown_section.title)
     parts = list(dict.fromkeys(part for block in drawn for part in block.parts))
     many = len(parts) - (MEAN in parts)
     named_parts = [(part, f"mean of {many}" if part == MEAN else arrow(part)) for part in parts]
@@ -66,47 +73,58 @@ def page_of(shown: Shown, run: Path, command: str) -> Page:
         named_parts if len(parts) > 1 else (),
         {key: value for block in drawn for key, value in block.data.items()},
         tuple(dict.fromkeys(script for block in drawn for script in block.scripts)),
-        "paper" if any(each.compact for each in shown.sections) else None,
+        "paper" if any(section.compact for section in shown.sections) else None,
         enumeration(following),
     )
 
 
-def _section(name: str, each: Section, blocks: Sequence[Drawn], first: Drawn | None) -> Html:
+def _section(
+    name: str, shown_section: Section, blocks: Sequence[Drawn], first: Drawn | None
+) -> Html:
     """A section; where the page has its figure, tables and the method are folded."""
-    tables = [isinstance(block, Table) for block in each.blocks]
-    folding = first is not None and not each.compact
-    closed = each.title == METHOD or (folding and bool(tables) and all(tables))
+    tables = [isinstance(block, Table) for block in shown_section.blocks]
+    folding = first is not None and not shown_section.compact
+    closed = shown_section.title == METHOD or (folding and bool(tables) and all(tables))
 
     def shown(block: Drawn, title: str, folds: bool) -> Child:
         # What has the title of its section does not say it again.
-        around = title if folds else each.title
+        around = title if folds else shown_section.title
         html = Html(block.html.replace(f"{named(around)} ", "", 1))
         return [folded(title, html) if folds else html, block.more]
 
     return section(
         name,
-        join(tag("span", each.kicker, class_="elements") if each.kicker else None, each.title),
-        tag("p", with_flags(each.lead), class_="found") if each.lead else None,
+        join(
+            tag("span", shown_section.kicker, class_="elements") if shown_section.kicker else None,
+            shown_section.title,
+        ),
+        tag("p", with_flags(shown_section.lead), class_="found") if shown_section.lead else None,
         [
-            shown(block, getattr(own, "title", ""), folding and table and not closed)
-            for block, own, table in zip(blocks, each.blocks, tables, strict=True)
+            shown(block, getattr(content, "title", ""), folding and table and not closed)
+            for block, content, table in zip(blocks, shown_section.blocks, tables, strict=True)
         ],
-        [tag("p", with_flags(words), class_="note") for words in each.after],
-        tag("p", each.traced, class_="traced") if each.traced else None,
-        class_="experiment" if each.compact else None,
+        [tag("p", with_flags(words), class_="note") for words in shown_section.after],
+        tag("p", shown_section.traced, class_="traced") if shown_section.traced else None,
+        class_="experiment" if shown_section.compact else None,
         closed=closed,
     )
 
 
 def _sets_first(sections: Sequence[Section]) -> list[Section]:
     """The sections: all sets of heads in one of their own at the beginning, the method last."""
-    sets = [block for each in sections for block in each.blocks if isinstance(block, HeadSets)]
-    others = [
-        replace(each, blocks=[block for block in each.blocks if block not in sets])
-        for each in sections
+    sets = [
+        block for section in sections for block in section.blocks if isinstance(block, HeadSets)
     ]
-    kept = [each for each in others if each.blocks or each.lead or each.after or each.traced]
-    kept.sort(key=lambda each: each.title == METHOD)
+    others = [
+        replace(section, blocks=[block for block in section.blocks if block not in sets])
+        for section in sections
+    ]
+    kept = [
+        section
+        for section in others
+        if section.blocks or section.lead or section.after or section.traced
+    ]
+    kept.sort(key=lambda section: section.title == METHOD)
     return [Section("Selected heads", sets), *kept] if sets else kept
 
 
@@ -252,9 +270,11 @@ def _rules() -> list[tuple[str, list[tuple[str, set[str]]], str]]:
         if at_media or not selectors:
             media = at_media.strip()
             continue
-        listed = [each.strip() for each in re.split(r",(?![^()]*\))", selectors)]
+        listed = [selector.strip() for selector in re.split(r",(?![^()]*\))", selectors)]
         # What stands in brackets, as in `:is(.a, .b)`, does not say which names are needed.
-        needed = [set(re.findall(r"[.#]([\w-]+)", re.sub(r"\(.*\)", "", each))) for each in listed]
+        needed = [
+            set(re.findall(r"[.#]([\w-]+)", re.sub(r"\(.*\)", "", selector))) for selector in listed
+        ]
         brief = re.sub(r" ?([:;,]) ?", r"\1", declarations).strip(" ;")
         found.append((media, list(zip(listed, needed, strict=True)), brief))
     return found

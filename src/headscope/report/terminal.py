@@ -63,9 +63,9 @@ def text_of(
     lines += _wrapped((f"Caution: {words}" for words in shown.cautions), width)
     brief = [
         block
-        for each in shown.sections
-        for block in each.blocks
-        if each.brief or isinstance(block, Sentences)
+        for section in shown.sections
+        for block in section.blocks
+        if section.brief or isinstance(block, Sentences)
     ]
     for block in [*([shown.figure] if shown.figure else []), *brief]:
         lines += ["", *(part for line in _block(block, width) for part in _folded(line, width))]
@@ -161,16 +161,16 @@ def _sentences(block: Sentences, width: int) -> list[str]:
 def _highest(block: HeadMaps) -> list[tuple[str, str]]:
     """The heads of each map with the highest numbers, as far as these are above 0."""
     rows = []
-    for each in block.maps:
+    for head_map in block.maps:
         known = {
             (layer, head): value
-            for layer, row in enumerate(each.values)
+            for layer, row in enumerate(head_map.values)
             for head, value in enumerate(row)
             if value is not None and value > 0
         }
         best = sorted(known, key=lambda place: -known[place])[:HEADS]
         words = (f"{_heads([place])} ({fixed(known[place], block.digits)})" for place in best)
-        rows.append((each.name, " ".join(words) or "none"))
+        rows.append((head_map.name, " ".join(words) or "none"))
     return rows
 
 
@@ -205,11 +205,11 @@ def _table(block: Table, width: int, corner: str = "", band: str = "95 % interva
     for row in block.rows[:ROWS]:
         line = [row.name]
         for at, cell in enumerate(row.cells):
-            column_cells = [other.cells[at] for other in block.rows]
+            column_cells = [row.cells[at] for row in block.rows]
             line.append(_cell(cell))
-            if any(other.low is not None for other in column_cells):
+            if any(cell.low is not None for cell in column_cells):
                 line.append("" if cell.low is None else between(cell.low, cell.high, cell.digits))
-            if any(other.published is not None for other in column_cells):
+            if any(cell.published is not None for cell in column_cells):
                 line.append("" if cell.published is None else str(cell.published))
         rows.append(line)
     left = len(block.rows) - ROWS
@@ -265,8 +265,8 @@ def _head_table(block: HeadTable, width: int) -> list[str]:
         cells = []
         for key, how in columns.items():
             keys = [key, "low", "high"] if interval and key == first else [key]
-            known = (values[each][at] for each in keys)
-            value, *ends = (None if each is None else each * how.factor for each in known)
+            known = (values[key][at] for key in keys)
+            value, *ends = (None if number is None else number * how.factor for number in known)
             low, high = ends or (None, None)
             cells.append(Cell(value, low, high, digits=how.digits))
         rows.append(Row(".".join(map(str, block.heads[at])), tuple(cells)))

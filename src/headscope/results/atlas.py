@@ -9,7 +9,7 @@ from typing import Any
 from headscope.results.common import ComparedResult, DataRead
 from headscope.results.overlap import PairOverlap
 from headscope.results.removal import RemovalDetails
-from headscope.results.translation import TranslationScores
+from headscope.results.translation_score import TranslationScores
 from headscope.runs import Record
 
 

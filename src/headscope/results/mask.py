@@ -76,7 +76,7 @@ class FoundMask(ModelResult):
         fates: how many heads went which way.
         feed_forward: by layer, None where these parts had no gates.
         loss: of every step, in nats a token.
-        start, on, steps, travel: see `headscope.find.masking.MaskTraining`, which `training` is.
+        start, on, steps, travel: see `find.mask_config.MaskTraining`, which `training` is.
         task: the name of the task, or of several as one; `tasks` are its parts.
         prompt: the prompt without an instruction.
         examples, tokens: trained on, and of their answers.

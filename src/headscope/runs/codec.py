@@ -120,14 +120,14 @@ def encode(value: Any) -> Any:
     """`value` as JSON knows it, dataclasses by their fields; see `plain` for all else."""
     if not is_dataclass(value) or isinstance(value, type):
         if isinstance(value, Mapping):
-            return {plain_key(key): encode(each) for key, each in value.items()}
+            return {plain_key(key): encode(item) for key, item in value.items()}
         if isinstance(value, (list, tuple)):
-            return [encode(each) for each in value]
+            return [encode(item) for item in value]
         return plain(value)
     written: dict[str, Any] = {}
-    for each in fields(value):
-        content, how = getattr(value, each.name), _how(each)
-        if not _written(each) or (each.metadata.get("spared") and content == each.default):
+    for field_ in fields(value):
+        content, how = getattr(value, field_.name), _how(field_)
+        if not _written(field_) or (field_.metadata.get("spared") and content == field_.default):
             continue
         if how.flat is not None:
             inside = {} if content is None else encode(content)
@@ -135,7 +135,7 @@ def encode(value: Any) -> Any:
         elif how.others:
             written |= encode(content)
         elif not (how.absent and content is None):
-            written[how.name or each.name] = encode(content)
+            written[how.name or field_.name] = encode(content)
     if isinstance(value, Record):
         written |= encode(value.unknown)
     if isinstance(value, Result):
@@ -145,12 +145,12 @@ def encode(value: Any) -> Any:
     return written
 
 
-def _written(each: Field[Any]) -> bool:
-    return bool(each.metadata.get("written", True))
+def _written(field_: Field[Any]) -> bool:
+    return bool(field_.metadata.get("written", True))
 
 
-def _how(each: Field[Any]) -> _Entry:
-    found: _Entry = each.metadata.get(_Entry, _Entry())
+def _how(field_: Field[Any]) -> _Entry:
+    found: _Entry = field_.metadata.get(_Entry, _Entry())
     return found
 
 
@@ -180,7 +180,7 @@ def decode(kind: Any, value: Any, where: str = "result") -> Any:
     if origin in (Union, UnionType):
         if value is None and NoneType in inside:
             return None
-        return _one_of([each for each in inside if each is not NoneType], value, where)
+        return _one_of([choice for choice in inside if choice is not NoneType], value, where)
     if origin is Literal:
         return _need(value in inside, value, where, f"one of {', '.join(map(str, inside))}")
     if origin is tuple:
@@ -188,8 +188,8 @@ def decode(kind: Any, value: Any, where: str = "result") -> Any:
         kinds = inside if inside[-1] is not ... else inside[:1] * len(value)
         _need(len(kinds) == len(value), value, where, f"a list of {len(kinds)}")
         return tuple(
-            decode(each, item, f"{where}[{at}]")
-            for at, (each, item) in enumerate(zip(kinds, value, strict=True))
+            decode(hint, item, f"{where}[{at}]")
+            for at, (hint, item) in enumerate(zip(kinds, value, strict=True))
         )
     if origin in (dict, Mapping):
         _need(isinstance(value, dict), value, where, "an object")
@@ -206,16 +206,16 @@ def _dataclass(kind: Any, value: Any, where: str) -> Any:
     if issubclass(kind, Result):
         value = _without_details(kind, value, where)
     given: dict[str, Any] = {}
-    known = {each.name for each in fields(kind) if not each.init}
-    for each, hint in _fields(kind):
-        how = _how(each)
-        name = how.name or each.name
+    known = {field_.name for field_ in fields(kind) if not field_.init}
+    for field_, hint in _fields(kind):
+        how = _how(field_)
+        name = how.name or field_.name
         place = f"{where}.{name}"
-        if not _written(each):
+        if not _written(field_):
             continue
         if how.others:
             rest = {key: item for key, item in value.items() if key not in known}
-            given[each.name] = decode(hint, rest, where)
+            given[field_.name] = decode(hint, rest, where)
             known |= rest.keys()
             continue
         if how.flat is not None:
@@ -224,15 +224,15 @@ def _dataclass(kind: Any, value: Any, where: str) -> Any:
             known |= set(inside.values())
             around = {key: value[outer] for key, outer in inside.items() if outer in value}
             if around or not _may_be_none(hint):
-                given[each.name] = decode(inner, around, where)
+                given[field_.name] = decode(inner, around, where)
             continue
         known.add(name)
         stands = name in value and (value[name] is not None or _may_be_none(hint))
-        if not stands and (each.default, each.default_factory) != (MISSING, MISSING):
+        if not stands and (field_.default, field_.default_factory) != (MISSING, MISSING):
             continue
         if name not in value:
             raise KeyError(place)
-        given[each.name] = decode(hint, value[name], place)
+        given[field_.name] = decode(hint, value[name], place)
     if issubclass(kind, Record):
         given["unknown"] = {key: content for key, content in value.items() if key not in known}
     try:
@@ -257,12 +257,12 @@ def _without_details(kind: Any, value: dict[str, Any], where: str) -> dict[str, 
 def _names(kind: Any) -> set[str]:
     """The names in JSON of the fields of a dataclass, of flat ones those of their own."""
     found = set[str]()
-    for each, hint in _fields(kind):
-        how = _how(each)
-        if not _written(each) or how.others:
+    for field_, hint in _fields(kind):
+        how = _how(field_)
+        if not _written(field_) or how.others:
             continue
         if how.flat is None:
-            found.add(how.name or each.name)
+            found.add(how.name or field_.name)
         else:
             inner = next(inside for inside in (*get_args(hint), hint) if is_dataclass(inside))
             found |= {f"{how.names.get(key, key)}{how.flat}" for key in _names(inner)}
@@ -276,7 +276,7 @@ def _may_be_none(hint: Any) -> bool:
 @cache
 def _fields(kind: Any) -> list[tuple[Field[Any], Any]]:
     hints = get_type_hints(kind)
-    return [(each, hints[each.name]) for each in fields(kind) if each.init]
+    return [(field_, hints[field_.name]) for field_ in fields(kind) if field_.init]
 
 
 def _one_of(kinds: list[Any], value: Any, where: str) -> Any:

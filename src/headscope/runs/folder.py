@@ -291,7 +291,9 @@ class Run:
         """The records of the part `name` by key, in the order added; empty if there are none."""
         own = self.part(f"{name}.jsonl")
         of_workers = sorted(own.parent.glob(f"{escape(own.stem)}{_OF_WORKER}*.jsonl"))
-        return {key: one for file in (own, *of_workers) for key, one in read_records(file).items()}
+        return {
+            key: record for file in (own, *of_workers) for key, record in read_records(file).items()
+        }
 
     def append_tensors(self, name: str, key: str, tensors: Mapping[str, NDArray[Any]]) -> None:
         """Add the arrays of one finished batch to the part `name`."""

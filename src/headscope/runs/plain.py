@@ -51,7 +51,7 @@ def plain(value: Any) -> Any:
         case list() | tuple():
             return [plain(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
-        written = [each.name for each in fields(value) if each.metadata.get("written", True)]
+        written = [field_.name for field_ in fields(value) if field_.metadata.get("written", True)]
         return {name: plain(getattr(value, name)) for name in written}
     raise TypeError(f"{type(value).__name__} cannot be written as JSON: {value!r}")
 

@@ -155,10 +155,12 @@ def in_powers(table: Table) -> Table:
 
 def _times(cell: Cell, factor: float) -> Cell:
     value, published = (
-        each * factor if isinstance(each, float) else each for each in (cell.value, cell.published)
+        number * factor if isinstance(number, float) else number
+        for number in (cell.value, cell.published)
     )
     low, high, difference = (
-        None if each is None else each * factor for each in (cell.low, cell.high, cell.difference)
+        None if number is None else number * factor
+        for number in (cell.low, cell.high, cell.difference)
     )
     return Cell(value, low, high, published, cell.why, 3, difference, cell.unit, cell.link)
 
@@ -178,7 +180,7 @@ def table_of(
     def cell(value: Content) -> Cell:
         return value if isinstance(value, Cell) else Cell(value)
 
-    made = (Row(name, tuple(cell(of(each)) for of in columns.values())) for name, each in rows)
+    made = (Row(name, tuple(cell(of(row)) for of in columns.values())) for name, row in rows)
     return Table(title, tuple(columns), tuple(made), note=note)
 
 

@@ -138,7 +138,12 @@ def arrow(direction: str) -> str:
 def tasks_of(names: Iterable[str]) -> str:
     """Tasks in a sentence: directions as `en \u2192 de`, other names in quotation marks."""
     shown = ((name, arrow(name)) for name in names)
-    return enumeration([f"\u201c{own}\u201d" if own == name else own for name, own in shown])
+    return enumeration(
+        [
+            f"\u201c{shown_name}\u201d" if shown_name == name else shown_name
+            for name, shown_name in shown
+        ]
+    )
 
 
 def direction_label(name: str, directions: int) -> str:

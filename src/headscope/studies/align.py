@@ -30,7 +30,7 @@ from headscope.data.pairs import (
 )
 from headscope.data.split import draw_shots
 from headscope.errors import InputError, naming
-from headscope.find.translation_config import (
+from headscope.find.translation_score_config import (
     NOT_LINKING,
     TranslationScore,
     by_heads,
@@ -146,7 +146,7 @@ def _by_heads(config: Align, pairs: PairFile, how: AlignWords) -> tuple[AlignWor
 
     Shots are drawn from the pairs, and are linked too.
     """
-    from headscope.find.translation import linker, with_heads
+    from headscope.find.translation_scores import linker, with_heads
 
     check_aligner(pairs, config.score)
     lm = config.model.load_for()

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
-from headscope.compare.sets import overlaps
+from headscope.compare.overlap_sets import overlaps
 from headscope.data.pairs import PairFile
 from headscope.errors import naming
 from headscope.evidence.blocks import few_sets
 from headscope.evidence.controls import DEFAULT, Controlled, SelectedHeads, planned
 from headscope.evidence.rows import Basis, Evidence
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation_score_config import TranslationScore
 from headscope.heads import (
     Amount,
     HeadScores,
@@ -40,7 +40,7 @@ from headscope.settings import Nested, Option
 from headscope.studies.atlas_show import show_atlas
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import parts_of
-from headscope.studies.find.translation import describe, describe_all, write_found_on
+from headscope.studies.find.translation_score import describe, describe_all, write_found_on
 from headscope.studies.models import PROMPTED_ARGUMENT, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, find_and_check, pair_cautions, pair_inputs
 from headscope.studies.report import write_report
@@ -48,7 +48,7 @@ from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
 from headscope.studies.verify.removal import about_removal, removal_run
 from headscope.studies.verify.removal_show import answer, cautions
-from headscope.verify.translation import Removal
+from headscope.verify.removal_translations import Removal
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -91,7 +91,7 @@ class Atlas(Controlled):
 def atlas(config: Atlas, out: Path | None = None, progress: Progress | None = None) -> AtlasResult:
     """Make the atlas and its report; a run that was stopped goes on where it was."""
     from headscope.find.capture import check_peaks
-    from headscope.find.translation_config import check_aligner
+    from headscope.find.translation_score_config import check_aligner
 
     began = time.monotonic()
     apart = reference_number(config.ablate)
@@ -131,7 +131,7 @@ def _make(
     run: Run,
     progress: Progress | None,
 ) -> AtlasResult:
-    from headscope.find.translation import translation_score
+    from headscope.find.translation_scores import translation_score
 
     works = check_translations(lm, checked_on, config.score, run, config.baseline, progress)
     scores: dict[str, HeadScores] = {}

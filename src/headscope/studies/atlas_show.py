@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from headscope.compare.sets import group_overlaps
+from headscope.compare.overlap_sets import group_overlaps
 from headscope.evidence.blocks import tables, uncertainty
 from headscope.results.atlas import AtlasOverlap, AtlasResult
-from headscope.results.translation import TranslationScores
+from headscope.results.translation_score import TranslationScores
 from headscope.shown.blocks import METHOD, HeadSets, NotMeasured, Section, Shown
 from headscope.shown.words import MEAN, count, enumeration, languages_of
-from headscope.studies.find.translation import (
+from headscope.studies.find.translation_score import (
     alignment_finding,
     classes_table,
     every_head,

@@ -15,7 +15,7 @@ from headscope.measure.baseline import SHOWN, Rules, answers_right, translates
 from headscope.progress import Progress
 from headscope.results.common import BaselineCheck
 from headscope.shown.words import enumeration
-from headscope.verify.translation.conditions import Translating, answers_of, continuations
+from headscope.verify.removal_translations.conditions import Translating, answers_of, continuations
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -109,8 +109,8 @@ def check_tasks(
     Translations are judged as translations, under the instruction where there is one; other tasks
     by whether an answer is ever right. Returns and warns as `check_translations` does.
     """
-    from headscope.verify.masks.asking import Asking, Way, ask, asked
-    from headscope.verify.masks.evidence import right, translations_in
+    from headscope.verify.masked_tasks.asking import Asking, Way, ask, asked
+    from headscope.verify.masked_tasks.evidence import right, translations_in
 
     judged = {}
     for name, sides in tasks.items():

@@ -38,6 +38,7 @@ class DocumentsChoice(Settings):
             "dataset; LANG may be left out where a column says it; repeatable. May be left out for "
             "pocket.",
             metavar="LANG=DATA",
+            held="documents",
         ),
     ] = field(default=(), metadata=UNSIGNED)
     text_column: options.TextColumn = "text"

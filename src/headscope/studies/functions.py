@@ -23,7 +23,7 @@ from functools import partial
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import Any, get_args, get_origin
+from typing import Any, NamedTuple, get_args, get_origin
 
 from headscope.data.tables import arrow_rows
 from headscope.errors import InputError, nearest
@@ -34,7 +34,7 @@ from headscope.heads.store import write_bytes
 from headscope.own import OwnMeasure
 from headscope.runs import Result, begins, file_digest
 from headscope.scratch import scratch
-from headscope.settings import Final, GivenOption, build, options_in, plain_type
+from headscope.settings import Final, GivenOption, Held, build, options_in, plain_type
 from headscope.studies.bars import chosen
 from headscope.studies.models import given_model
 from headscope.studies.registry import study_of
@@ -87,21 +87,28 @@ def function_of(command: str) -> Callable[..., Any]:
         with (
             _with_gradients(),
             chosen(wanted, loads) as progress,
-            given_model(given.get("model")) as model,
+            given_model(_held(options, given, "model")) as model,
         ):
             settings = build(study.settings, _typed(options, {**given, **model}))
-            own = [name for name in ("template", "measure") if _has_functions(given.get(name))]
-            if own and getattr(getattr(settings, "execution", None), "elsewhere", False):
+            functions = [
+                name
+                for name, value in given.items()
+                if name in options
+                and options[name].option.held in ("template", "measure")
+                and _has_functions(value)
+            ]
+            if functions and getattr(getattr(settings, "execution", None), "elsewhere", False):
                 raise InputError(
-                    f"{own[0]} is a function, which other processes do not have; take one worker"
+                    f"{functions[0]} is a function, which other processes do not have; take one "
+                    "worker"
                 )
             helpers = {"out": out and Path(out), "progress": progress, "tell": print}
             return study.run(settings, **{name: helpers[name] for name in helpers if name in takes})
 
     described: Any = call
     described.__name__ = described.__qualname__ = command.rpartition(" ")[2].replace("-", "_")
-    about = {name: option.option.help for name, option in options.items()}
-    about |= {name: words for name, words in _ABOUT.items() if name in about or name in takes}
+    about = {name: _said(option).about or option.option.help for name, option in options.items()}
+    about |= {name: said.about for name, said in _OF_RUN.items() if name in takes}
     described.__doc__ = _as_python(
         f"{inspect.cleandoc(study.settings.__doc__ or '')}\n\nArgs:\n"
         + "\n".join(f"    {name}: {words}" for name, words in about.items())
@@ -134,10 +141,21 @@ def _keyword(flag: str) -> str:
 
 def _places(command: str, options: Mapping[str, GivenOption]) -> list[str]:
     """The names that may be given by place."""
+
+    def holding(*kinds: Held) -> list[str]:
+        return [name for name, option in options.items() if option.option.held in kinds]
+
     arguments = [name for name, each in options.items() if each.option.argument]
     runs_first = command.startswith("compare ") and arguments
-    order = [*arguments, "model"] if runs_first else ["model", *arguments]
-    return [name for name in dict.fromkeys((*order, "data", "heads")) if name in options]
+    model = holding("model")
+    order = [*arguments, *model] if runs_first else [*model, *arguments]
+    return list(dict.fromkeys((*order, *holding("pairs", "documents"), *holding("heads"))))
+
+
+def _held(options: Mapping[str, GivenOption], given: Mapping[str, Any], kind: Held) -> Any:
+    """The value of the option that may hold this, or None."""
+    names = (name for name, option in options.items() if option.option.held == kind)
+    return given.get(next(names, ""))
 
 
 class _Words(str):
@@ -147,33 +165,51 @@ class _Words(str):
         return str(self)
 
 
-#: What names take besides what the command line does.
-_TAKE = {
-    "model": _Words("str | LanguageModel | PreTrainedModel"),
-    "data": _Words("Data"),
-    "heads": _Words("Heads"),
-    "template": _Words("str | Callable[[str], str]"),
-    "measure": _Words("str | Callable | Sequence"),
-    "pair": _Words("str | tuple[str, str] | Sequence"),
-    "out": _Words("str | Path | None"),
-    "progress": _Words("bool | Callable"),
-}
-_ABOUT = {
-    "data": "A path; rows in memory: a data frame, a Dataset, a list of tuples (source, target) or "
+class _Said(NamedTuple):
+    """What `help` says of a value: its type, and what it may be where an option's help does not."""
+
+    type: Any
+    about: str = ""
+
+
+_DATA = _Said(
+    _Words("Data"),
+    "A path; rows in memory: a data frame, a Dataset, a list of tuples (source, target) or "
     "of mappings, a mapping of columns; a mapping of languages or directions to any of these.",
-    "heads": "A run or its result, HeadScores, a HeadSet, a Gate, or heads by name: '5.1,4.3', "
-    "['5.1', (4, 3)], (5, 1).",
-    "out": "The run folder; without it runs/COMMAND-HASH.",
-    "progress": "True: a bar on stderr; False: none; or what is called with a title, how much is "
-    "done, and of how much.",
+)
+#: Of options that take more than the command line does.
+_HELD: dict[Held | None, _Said] = {
+    "model": _Said(_Words("str | LanguageModel | PreTrainedModel")),
+    "heads": _Said(
+        _Words("Heads"),
+        "A run or its result, HeadScores, a HeadSet, a Gate, or heads by name: '5.1,4.3', "
+        "['5.1', (4, 3)], (5, 1).",
+    ),
+    "pairs": _DATA,
+    "documents": _DATA,
+    "direction": _Said(_Words("str | tuple[str, str] | Sequence")),
+    "template": _Said(_Words("str | Callable[[str], str]")),
+    "measure": _Said(_Words("str | Callable | Sequence")),
 }
+_OF_RUN = {
+    "out": _Said(_Words("str | Path | None"), "The run folder; without it runs/COMMAND-HASH."),
+    "progress": _Said(
+        _Words("bool | Callable"),
+        "True: a bar on stderr; False: none; or what is called with a title, how much is done, "
+        "and of how much.",
+    ),
+}
+
+
+def _said(option: GivenOption) -> _Said:
+    return _HELD.get(option.option.held, _Said(option.hint))
 
 
 def _signature(
     options: Mapping[str, GivenOption], names: Iterable[str], takes: Iterable[str]
 ) -> inspect.Signature:
     def parameter(name: str, kind: Any) -> inspect.Parameter:
-        default, hint = _default(options[name]), _TAKE.get(name, options[name].hint)
+        default, hint = _default(options[name]), _said(options[name]).type
         default = None if default is MISSING else getattr(default, "text", default)
         return inspect.Parameter(name, kind, default=default, annotation=hint)
 
@@ -181,7 +217,7 @@ def _signature(
     placed = [parameter(name, inspect.Parameter.POSITIONAL_OR_KEYWORD) for name in names]
     named = [parameter(name, only) for name in options if name not in names]
     own = [
-        inspect.Parameter(name, only, default=default, annotation=_TAKE[name])
+        inspect.Parameter(name, only, default=default, annotation=_OF_RUN[name].type)
         for name, default in (("out", None), ("progress", True))
         if name in takes
     ]
@@ -194,7 +230,7 @@ def _default(option: GivenOption) -> Any:
 
 def _typed(options: Mapping[str, GivenOption], given: Mapping[str, Any]) -> dict[str, Any]:
     """The value of every option as the command line has it; `InputError` for those that lack."""
-    given = _with_direction(given) if "pair" in options else dict(given)
+    given = _with_direction(options, given)
     if lacking := [
         n for n, each in options.items() if _default(each) is MISSING and n not in given
     ]:
@@ -222,7 +258,7 @@ class _Reading:
             for name, option in options.items()
             if name.endswith("_column")
         }
-        documents = "text_column" in options and "source_column" not in options
+        documents = any(option.option.held == "documents" for option in options.values())
         members = ("text", "language") if documents else cls.members
         return cls(cls.columns | named - {""}, members)
 
@@ -231,22 +267,24 @@ def _value(option: GivenOption, value: Any, read: _Reading) -> Any:
     """A value as the command line has it, or `Final` where it is the field's own."""
     kind = plain_type(option.hint)
     several = get_origin(kind) is tuple and not option.option.single
+    held = option.option.held
+    data = held in ("pairs", "documents")
     if value is None:
         return None
-    if option.name == "heads":
+    if held == "heads":
         value = _with_lists_of_heads(value, several)
-    elif option.name == "pair":
+    elif held == "direction":
         value = _with_directions(value)
-    elif option.name == "data" and not several and type(value) is dict:
-        value = _columns_as_rows(value)
-    elif option.name == "task":
+    elif held == "examples":
         read = replace(read, members=("input", "output"))
+    elif data and not several and type(value) is dict:
+        value = _columns_as_rows(value)
     value = _named(value, read)
     if several:
         single = isinstance(value, (str, bytes)) or not isinstance(value, Iterable)
         values = [value] if single else list(value)
-        if not values and option.name == "data":  # which is not the same as none given
-            raise InputError("data is empty; give at least one row")
+        if not values and data:  # which is not the same as none given
+            raise InputError(f"{option.name} is empty; give at least one row")
         kept = (_named(each) if isinstance(each, Artifact | Result) else each for each in values)
         return [_plain(option, get_args(kind)[0], each) for each in kept]
     return _plain(option, kind, value)
@@ -290,7 +328,7 @@ def _is_pair_of_numbers(value: Any) -> bool:
 
 def _plain(option: GivenOption, kind: Any, value: Any) -> Any:
     """One value as it is typed: `read` is given what the command line would give it."""
-    if option.name == "measure" and callable(value):
+    if option.option.held == "measure" and callable(value):
         return OwnMeasure.of(value)
     typed = option.option.typed or kind
     if typed in _KINDS:
@@ -478,7 +516,9 @@ def _with_directions(value: Any) -> Any:
     return [each if isinstance(each, str) else "-".join(map(str, each)) for each in pairs]
 
 
-def _with_direction(given: Mapping[str, Any]) -> dict[str, Any]:
+def _with_direction(options: Mapping[str, GivenOption], given: Mapping[str, Any]) -> dict[str, Any]:
     """Of sentence pairs in memory the direction, where none is named."""
-    data: Any = given.get("data")
-    return {"pair": str(data.direction), **given} if hasattr(data, "direction") else dict(given)
+    data = _held(options, given, "pairs")
+    names = [name for name, option in options.items() if option.option.held == "direction"]
+    direction = {name: str(data.direction) for name in names if hasattr(data, "direction")}
+    return {**direction, **given}

@@ -19,7 +19,7 @@ from headscope.estimates import Draws, Estimate, Floats
 from headscope.evidence.blocks import draws_remedy, draws_words
 from headscope.evidence.controls import Changing
 from headscope.evidence.rows import CURVE, LEVEL, Condition, Evidence, Statistic
-from headscope.find.regression import random_gates
+from headscope.find.knockouts_regression import random_gates
 from headscope.heads import Geometry, Head, check_geometry, count_of, named_scores
 from headscope.measure.ranking import centred, correlation, mid_ranks, rank_correlations
 from headscope.measure.statistics import counted_mean, p_draws
@@ -40,7 +40,7 @@ from headscope.studies.verify.circuit import (
     left_out_caution,
     read_examples,
 )
-from headscope.verify.faithfulness import (
+from headscope.verify.circuit_faithfulness import (
     CMD,
     CPR,
     circuit_evidence,

@@ -27,7 +27,7 @@ from headscope.studies.comparison import Bench, Chosen, Comparing, Examples
 from headscope.studies.leakage import check_task_leakage, together
 from headscope.studies.models import POCKET, ModelChoice
 from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
-from headscope.verify.masks.asking import (
+from headscope.verify.masked_tasks.asking import (
     Asking,
     Mask,
     MaskRecord,
@@ -37,7 +37,7 @@ from headscope.verify.masks.asking import (
     read_mask,
     write_samples,
 )
-from headscope.verify.masks.conditions import TaskMasks
+from headscope.verify.masked_tasks.conditions import TaskMasks
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -40,7 +40,9 @@ AnyResult = TypeVar("AnyResult", bound=Result)
 _KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept model", default=None)
 #: The model that `given_model` stands for, with its choice.
 _GIVEN: ContextVar[tuple[ModelChoice, LanguageModel] | None] = ContextVar("given", default=None)
-_MODEL = Option("pocket (bundled), a Hub id, a folder, or a GGUF file.", metavar="MODEL")
+_MODEL = Option(
+    "pocket (bundled), a Hub id, a folder, or a GGUF file.", metavar="MODEL", held="model"
+)
 #: For commands whose subject is the model: it is named by its place.
 MODEL_ARGUMENT = Nested(changed={"model": dataclasses.replace(_MODEL, argument=True)})
 #: For commands whose prompts may go through a chat template.

@@ -48,6 +48,7 @@ class PairsChoice(Settings):
             "File (TSV, CSV, JSON, Parquet, …), FLORES folder, or Hub dataset; with several "
             "pairs PAIR=DATA, repeatable. May be left out for pocket.",
             metavar="DATA",
+            held="pairs",
         ),
     ] = field(default=(), metadata=UNSIGNED)
     source_language: options.SourceLanguage = None

@@ -41,6 +41,7 @@ class QuestionsChoice(Settings):
             "Questions with contexts and answers: SQuAD or XQuAD JSON, or records (JSON Lines, "
             "Parquet, CSV, …) with context, question and answers. May be left out for pocket.",
             metavar="FILE",
+            held="pairs",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     test_data: Annotated[

@@ -22,7 +22,7 @@ COMMANDS = {
     "atlas": "headscope.studies.atlas",
     "explore": "headscope.live.command",
     "align": "headscope.studies.align",
-    "find translation-score": "headscope.studies.find.translation",
+    "find translation-score": "headscope.studies.find.translation_score",
     "find key-tokens": "headscope.studies.find.key_tokens",
     "find soft-gate": "headscope.studies.find.soft_gate",
     "find causal-gating": "headscope.studies.find.causal_gating",

@@ -36,7 +36,7 @@ from headscope.settings import GIVEN, UNSIGNED, Option, Settings
 from headscope.studies.leakage import apart, task_digests
 from headscope.studies.models import POCKET
 from headscope.studies.pairs import PairsChoice, read_directions
-from headscope.verify.masks.asking import asked, rows_of
+from headscope.verify.masked_tasks.asking import asked, rows_of
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

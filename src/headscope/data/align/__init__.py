@@ -211,7 +211,9 @@ def align_words(
     if options.tokens is not None and aligner != "links":
         units = options.tokens_name
     elif marked:
-        found = all(by_rule(pair) == own for pair, own in zip(pairs, words, strict=True))
+        found = all(
+            by_rule(pair) == pair_words for pair, pair_words in zip(pairs, words, strict=True)
+        )
         units = units_name(False, options.segmenter) if found else SPANS
     texts = [(_texts(source), _texts(target)) for source, target in words]
     links: tuple[Links | None, ...]
@@ -238,7 +240,7 @@ def align_words(
     stats["pairs"] = len(links)
     stats["skipped"] = links.count(None)
     stats["links"] = sum(map(len, filter(None, links)))
-    sources, targets = (tuple(own[side] for own in words) for side in (0, 1))
+    sources, targets = (tuple(pair_words[side] for pair_words in words) for side in (0, 1))
     return Alignment(name, units, sources, targets, links, stats)
 
 

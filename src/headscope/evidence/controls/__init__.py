@@ -53,7 +53,7 @@ def control_named(name: str) -> str:
     Raises `InputError` for a name that is not registered, or of what is not drawn.
     """
     wanted = name.strip().replace("-", " ").replace("_", " ").casefold()
-    known = [own for own, control in CONTROLS.items() if control.draw is not None]
+    known = [control_name for control_name, control in CONTROLS.items() if control.draw is not None]
     if wanted not in known:
         raise InputError(
             f"the control {name!r} is not known; {nearest(wanted, known)}There are "
@@ -152,8 +152,8 @@ def drawn(
     Raises `InputError` as `headscope.heads.draws.draw_sets` does.
     """
     for name in how.controls:
-        for number, own in enumerate(sets_of(name, heads, how.draws, how.seed, basis)):
-            yield replace(selected, kind=name, draw=number, heads=tuple(map(str, own)))
+        for number, drawn in enumerate(sets_of(name, heads, how.draws, how.seed, basis)):
+            yield replace(selected, kind=name, draw=number, heads=tuple(map(str, drawn)))
 
 
 @dataclass(frozen=True)

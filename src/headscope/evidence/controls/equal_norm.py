@@ -54,8 +54,10 @@ def _draw(heads: HeadSet, draws: int, seed: int, basis: Basis) -> list[HeadSet]:
     ranked = sorted(every, key=lambda head: norms[head.layer, head.head])
     groups = [ranked[at : at + GROUP] for at in range(0, len(ranked), GROUP)]
     sizes = tuple(sum(head in heads for head in group) for group in groups)
-    more = draws, f"equal norm {seed}", frozenset(heads), basis.watch
-    return sets_within(groups, sizes, heads.geometry, *more)
+    name = f"equal norm {seed}"
+    return sets_within(
+        groups, sizes, heads.geometry, draws, name, without=frozenset(heads), watch=basis.watch
+    )
 
 
 EQUAL_NORM = Control("random heads of equal output norm",

@@ -315,7 +315,7 @@ def recording(
         if capture_way(lm) == "function":
             stack.enter_context(observing(lm.model, list(sites), on_call))
         else:
-            hooks = (one.register_forward_hook(on_weights) for one in sites)
+            hooks = (module.register_forward_hook(on_weights) for module in sites)
             stack.enter_context(hooked(lm.model, hooks))
         # Entered with the cache, also by a pass that goes round the language model head.
         stack.enter_context(lm.decoder.register_forward_pre_hook(enter, with_kwargs=True))

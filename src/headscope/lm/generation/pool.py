@@ -377,10 +377,10 @@ class _Buffers:
         self._places.copy_(read)
         self._column.fill_(width)
         self._tokens[: len(rows)] = tokens
-        for at, own in enumerate(self._cache.layers):
-            if own.keys is not None:
-                own.keys[: len(rows), :, :width] = cache.layers[at].keys
-                own.values[: len(rows), :, :width] = cache.layers[at].values
+        for at, layer in enumerate(self._cache.layers):
+            if layer.keys is not None:
+                layer.keys[: len(rows), :, :width] = cache.layers[at].keys
+                layer.values[: len(rows), :, :width] = cache.layers[at].values
                 cache.layers[at] = DynamicLayer()
 
     @contextlib.contextmanager
@@ -500,7 +500,7 @@ class SharedPrefix:
     def keep(self, rows: Sequence[int]) -> None:
         """Forget the gates that none of these prompts has."""
         needed = set(self._requests.gate_of[list(rows)].tolist())
-        self._caches = {gate: own for gate, own in self._caches.items() if gate in needed}
+        self._caches = {gate: kept for gate, kept in self._caches.items() if gate in needed}
 
     def _read(self, gates: Sequence[int]) -> None:
         """Read the prefix under each of these gates."""
@@ -637,9 +637,9 @@ def _side_by_side(
     width, rows = max(widths), sum(len(part.rows) for part in parts)
     joined = tensors[0].new_zeros((rows, heads, width + room, channels))
     row = 0
-    for tensor, part, index, own in zip(tensors, parts, places, widths, strict=True):
+    for tensor, part, index, tensor_width in zip(tensors, parts, places, widths, strict=True):
         taken = tensor[:, :, part.columns].index_select(0, index)
-        joined[row : row + len(index), :, width - own : width] = taken
+        joined[row : row + len(index), :, width - tensor_width : width] = taken
         row += len(index)
     return joined
 
@@ -663,7 +663,8 @@ def can_pool(lm: LanguageModel, decode: Decode = "plain") -> bool:
     if max(_PROBE) + _PROBE_TOKENS > lm.longest_shared:
         return False
     if decode != "plain" and (
-        lm.longest_shared < UNBOUNDED or {one.device for one in model.parameters()} != {lm.device}
+        lm.longest_shared < UNBOUNDED
+        or {parameter.device for parameter in model.parameters()} != {lm.device}
     ):
         return False
     batch = probe_batch(model, lm.tokenizer_or_none, _PROBE)

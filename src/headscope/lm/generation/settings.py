@@ -105,10 +105,10 @@ class Followed:
     ) -> torch.Tensor:
         """Logits (B, V) of the next token of these prompts, which have got the tokens `new`."""
         changed, device = [], self._lm.device
-        for row, tokens, own in zip(rows, new, logits, strict=True):
+        for row, tokens, row_logits in zip(rows, new, logits, strict=True):
             ids = torch.tensor([[*self._ids[row], *tokens]], device=device)
             with telling(partial(_cannot_follow, self._lm)):
-                changed.append(self._of(row)(ids, own[None].to(device, copy=True)))
+                changed.append(self._of(row)(ids, row_logits[None].to(device, copy=True)))
         return torch.cat(changed)
 
     def _of(self, row: int) -> Any:

@@ -28,7 +28,7 @@ from headscope.results.common import ComparedResult
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import NOT_RUN, Cell, Claim
 from headscope.shown.words import enumeration
-from headscope.verify.masks.conditions import OWN
+from headscope.verify.masked_tasks.conditions import OWN
 
 #: The paper's main model, with which models that it does not have are compared.
 MAIN = "Llama-3.1-8B-Instruct"
@@ -134,8 +134,8 @@ class Case:
     def condition(self) -> Condition | None:
         """The condition of these heads that the task has."""
         selected = self.evidence.selected
-        own = self.of or next((each.of for each in selected), "")
-        return next((each for each in selected if each.of == own), None)
+        own = self.of or next((condition.of for condition in selected), "")
+        return next((condition for condition in selected if condition.of == own), None)
 
     @property
     def examples(self) -> int:

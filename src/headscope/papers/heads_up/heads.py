@@ -39,7 +39,7 @@ from headscope.papers.heads_up.tasks import (
 from headscope.papers.paper import AnyResult, Experiment, Missing, Needed, Setting, Step, Steps
 from headscope.papers.study_steps import shown_by
 from headscope.results.attention import AttentionResult
-from headscope.results.mask_tests import FamilyTests
+from headscope.results.masked_tasks import FamilyTests
 from headscope.results.masks import BasePair, MasksResult
 from headscope.shown.blocks import NOT_RUN, Cell, Claim, Findings, Table, grid
 from headscope.shown.words import enumeration
@@ -80,8 +80,8 @@ def _base_steps(setting: Setting) -> Steps:
     if not tasks or not others:
         return NO_PARTNER
     own = [runs.mask_step(setting, task) for task in tasks]
-    for other in others:
-        own += runs.compared_steps(setting, f"masks-of-{runs.slug(other)}", tasks, other)
+    for model in others:
+        own += runs.compared_steps(setting, f"masks-of-{runs.slug(model)}", tasks, model)
     return tuple(own)
 
 
@@ -97,17 +97,17 @@ def _base_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed
 def _base(setting: Setting) -> Findings:
     """Tables 5, 37 and 38: each task's mask of this model compared with the other model's."""
     tables, claims = list[Table](), list[Claim]()
-    for other in others_of(setting):
-        result = _widest(setting, f"masks-of-{runs.slug(other)}", MasksResult)
+    for model in others_of(setting):
+        result = _widest(setting, f"masks-of-{runs.slug(model)}", MasksResult)
         base = None if result is None else result.base
-        tables.append(_base_table(setting, other, base.pairs if base else ()))
+        tables.append(_base_table(setting, model, base.pairs if base else ()))
         if base is None:
             continue
         above = base.above_chance
         gap = Estimate(above.mean, above.low, above.high)
         jaccard, chance = base.mean["jaccard"], base.mean["expected_exact"]
         over = sum(pair.jaccard > pair.expected_exact for pair in base.pairs)
-        name = f"its masks share more heads with those of {runs.slug(other)} than random ones would"
+        name = f"its masks share more heads with those of {runs.slug(model)} than random ones would"
         by = (
             f"Jaccard index {jaccard.mean:.3f} on average, by chance {chance.mean:.3f}, above by "
             f"{above.mean:.3f} ({above.low:.3f} to {above.high:.3f}); more than chance in {over} "
@@ -224,7 +224,7 @@ def _family_table(
         other = "in the paper of masks begun with hardly any head"
     same = run.kind and len(run.masks) == len(DIRECTIONS)
     place = place_of(setting, "Table 6", "XNLI", other="" if same else other)
-    families = {each.name: each for each in (result.details.families if result else ())}
+    families = {family.name: family for family in (result.details.families if result else ())}
     rows = {
         f"without {'random ' if random else ''}{name}": (name, random)
         for name in families or ("all", "en", "unused")
@@ -299,7 +299,9 @@ def _family_sure(result: FamilyTests, run: runs.Families) -> str:
             "run."
         )
     large = [
-        each.name for each in result.details.families if each.tested and each.removed > each.kept
+        family.name
+        for family in result.details.families
+        if family.tested and family.removed > family.kept
     ]
     if large:
         words += (

@@ -49,12 +49,12 @@ from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step, S
 from headscope.papers.published import paper_model
 from headscope.papers.study_steps import joined, shown_by
 from headscope.results.mask import FoundMask
-from headscope.results.mask_tests import MaskedTask, MaskTests, ScaledTask, ScalingTests
+from headscope.results.masked_tasks import MaskedTask, MaskTests, ScaledTask, ScalingTests
 from headscope.shown.blocks import Cell, Claim, Findings, Row, Table
 from headscope.shown.words import enumeration
 from headscope.studies.costs.shapes import heads_of
-from headscope.verify.masks.conditions import HYBRID
-from headscope.verify.masks.evidence import paragraph_bleu
+from headscope.verify.masked_tasks.conditions import HYBRID
+from headscope.verify.masked_tasks.evidence import paragraph_bleu
 
 _WITH_BASE = ("Llama-3.1-8B-Instruct", "Llama-3.1-8B", "Qwen2.5-7B-Instruct", "Qwen2.5-7B")
 _MODELS = (
@@ -144,11 +144,11 @@ def _mask_steps(setting: Setting, tasks: Sequence[Task], missing: Missing) -> St
     """The masks of tasks with their tests, and other models' masks tested on this one."""
     swaps = (
         step
-        for other in (_others_tested(setting, tasks[0]) if tasks else ())
+        for model in (_others_tested(setting, tasks[0]) if tasks else ())
         for task in tasks
         for step in (
-            runs.mask_step(setting, task, other=other),
-            runs.swap_step(setting, task, other),
+            runs.mask_step(setting, task, other=model),
+            runs.swap_step(setting, task, model),
         )
     )
     return (*runs.trained(setting, tasks), *swaps) if tasks else missing
@@ -200,9 +200,13 @@ def conditions_table(
     for name, proof in proofs.items():
         theirs = place.value("mask", proof.column, "heads")
         kept = Cell(proof.kept, published=theirs, why="not run", digits=0)
-        cells = [cell(proof, measure, each) for measure in measures for each in conditions]
+        cells = [
+            cell(proof, measure, condition) for measure in measures for condition in conditions
+        ]
         rows.append(Row(name, (*([kept] if heads else ()), *cells)))
-    columns = [f"{TITLES[measure]}, {each}" for measure in measures for each in conditions]
+    columns = [
+        f"{TITLES[measure]}, {condition}" for measure in measures for condition in conditions
+    ]
     columns = [*(["heads in the mask"] if heads else ()), *columns]
     return Table(title, tuple(columns), tuple(rows), place.reference, note)
 
@@ -392,8 +396,8 @@ def _of_kind(number: int, kind: runs.Kind, of: str, title: str, first: bool) -> 
         made = (
             step
             for task in tasks_of(setting)
-            for each in kinds
-            for step in runs.trained(setting, (task,), each)
+            for kind in kinds
+            for step in runs.trained(setting, (task,), kind)
         )
         return tuple(made) or NO_PAIRS
 
@@ -401,10 +405,12 @@ def _of_kind(number: int, kind: runs.Kind, of: str, title: str, first: bool) -> 
         tasks, place = tasks_of(setting), place_of(setting, f"Table {number}", "XNLI")
         proofs, masks = proofs_of(setting, tasks, kind), proofs_of(setting, tasks)
         losses = [
-            [each.own.value("nll") if each.own else None for each in (masks[name], proof)]
+            [result.own.value("nll") if result.own else None for result in (masks[name], proof)]
             for name, proof in proofs.items()
         ]
-        both = [(own, other) for own, other in losses if own is not None and other is not None]
+        both = [
+            (ours, theirs) for ours, theirs in losses if ours is not None and theirs is not None
+        ]
         name, conditions = f"Each mask of {of}; Table 1 has those of heads", tuple(CONDITIONS)
         table = conditions_table(
             name, place, proofs, ("nll", "rouge_l"), heads=True, conditions=conditions
@@ -418,15 +424,15 @@ def _of_kind(number: int, kind: runs.Kind, of: str, title: str, first: bool) -> 
                 f"others drop up to {max(dropped)}."
             )
         if both:
-            lower = sum(other < own for own, other in both)
+            lower = sum(theirs < ours for ours, theirs in both)
             found.append(
                 f"The loss under the mask of {of} is lower than under that of heads in {lower} of "
                 f"{len(both)}."
             )
         outputs = [
-            replace(own, rows=own.rows[:5])
+            replace(table, rows=table.rows[:5])
             for task in tasks[:1]
-            for own in shown_by(setting, runs.proof_name(task, kind), "Outputs").tables
+            for table in shown_by(setting, runs.proof_name(task, kind), "Outputs").tables
         ]
         return Findings((table, *outputs), found=" ".join(found), sure=ONCE if found else "")
 

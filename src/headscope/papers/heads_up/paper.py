@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headscope.find.masking import MaskTraining, preset
+from headscope.find.mask_config import MaskTraining, preset
 from headscope.papers.cells import Place
 from headscope.papers.claims import answering
 from headscope.papers.heads_up import heads, masks, prompts
@@ -21,7 +21,7 @@ from headscope.papers.heads_up.tasks import NAME, default_tasks, directions, too
 from headscope.papers.paper import Experiment, Paper, Setting, Step
 from headscope.papers.published import ANY, paper_model, reference, source, value
 from headscope.results.mask import FoundMask
-from headscope.results.mask_tests import MaskTests
+from headscope.results.masked_tasks import MaskTests
 from headscope.shown.blocks import Cell, Findings, Reference, Row, Table
 
 #: The rows of Table 11 and what they are called in our training.
@@ -152,7 +152,7 @@ def _notes(setting: Setting) -> tuple[str, ...]:
         "The instructions of word tasks of the paper are its own (Table 10), those of others ours."
     )
     if setting.pocket and not setting.data.tasks:
-        pairs = ", ".join(f"{own} and {theirs}" for own, theirs in SAME.items())
+        pairs = ", ".join(f"{ours} and {theirs}" for ours, theirs in SAME.items())
         words = (
             "The instructions of word tasks are the bundled model's; its tasks and the paper's of "
             f"the same kind: {pairs}."

@@ -50,7 +50,7 @@ def _outputs(setting: Setting, step: str, name: str, first: int) -> Findings:
     """The first outputs that the test of a mask shows."""
     tables = shown_by(setting, step, "Outputs").tables
     title = f"{name}: the same input under each condition"
-    return Findings([replace(own, title=title, rows=own.rows[:first]) for own in tables])
+    return Findings([replace(table, title=title, rows=table.rows[:first]) for table in tables])
 
 
 def _first_steps(setting: Setting) -> Steps:
@@ -63,7 +63,10 @@ def _firsts(setting: Setting) -> Findings:
     steps = {task.name: runs.proof_name(task) for task in default_tasks(setting)}
     shown = joined(_outputs(setting, step, name, 1) for name, step in steps.items())
     made = [samples(setting, step, name) for name, step in steps.items()]
-    right = {name: [exact(each[name])[0] for each in made if each.get(name)] for name in CONDITIONS}
+    right = {
+        name: [exact(answers[name])[0] for answers in made if answers.get(name)]
+        for name in CONDITIONS
+    }
     if not right["original"]:
         return shown
     counts = ", ".join(f"{sum(known)} {CONDITIONS[name]}" for name, known in right.items() if known)
@@ -111,13 +114,13 @@ def _size_steps(setting: Setting) -> Steps:
         give = f"{NO_PAIRS.give}; --others MODEL for each size of its family"
         return Missing(NO_PAIRS.why, give)
     found: list[Step] = []
-    for other in _sizes(setting):
-        found += runs.trained(setting, tasks, other=other)
+    for size in _sizes(setting):
+        found += runs.trained(setting, tasks, other=size)
         for task in tasks:
             if _on_sentence(setting, task):
-                name, mask = _printed_name(task, other), runs.mask_name(task, other=other)
+                name, mask = _printed_name(task, size), runs.mask_name(task, other=size)
                 title, printed = f"{task.name} on the paper's sentences", of_printed(task)
-                found.append(runs.mask_test_step(setting, name, title, printed, mask, other=other))
+                found.append(runs.mask_test_step(setting, name, title, printed, mask, other=size))
     found += runs.states_steps(setting, probed) if probed else ()
     return tuple({step.name: step for step in found}.values())
 
@@ -135,11 +138,11 @@ def _size_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed
 def _by_size(setting: Setting) -> Findings:
     """Outputs on the paper's sentences where its directions are given, else on held-out ones."""
     parts, right = list[Findings](), dict[str, list[bool]]()
-    for other in _sizes(setting):
-        model = runs.slug(other or setting.model.model)
+    for size in _sizes(setting):
+        model = runs.slug(size or setting.model.model)
         for task in _size_tasks(setting):
-            step = runs.proof_name(task, other=other)
-            shown = _printed_name(task, other) if _on_sentence(setting, task) else step
+            step = runs.proof_name(task, other=size)
+            shown = _printed_name(task, size) if _on_sentence(setting, task) else step
             parts.append(_outputs(setting, shown, f"{model}, {task.name}", 2))
             if masked := samples(setting, step, task.name).get("selected"):
                 right.setdefault(model, []).extend(exact(masked))
@@ -148,7 +151,7 @@ def _by_size(setting: Setting) -> Findings:
     shown_all = joined([*parts, shown_by(setting, states, "Likeliest tokens by layer")])
     if not right:
         return replace(shown_all, found="", sure="")
-    counts = ", ".join(f"{model} {sum(own)} of {len(own)}" for model, own in right.items())
+    counts = ", ".join(f"{model} {sum(marks)} of {len(marks)}" for model, marks in right.items())
     found = f"Masked outputs that are exactly the reference: {counts}."
     sure = "Exact outputs over all held-out sentences, without intervals."
     if len(right) == 1:
@@ -303,7 +306,7 @@ def _order(number: int, name: str, title: str, row: str, claim: str, about: str)
             return Findings((table,))
         shown, claims = shown_by(setting, name, *_ORDER_BLOCKS), list[Claim]()
         if plain is not None and plain.target_first is not None:
-            firsts = (_firsts_of(each, len(result.heads)) for each in (result, plain))
+            firsts = (_firsts_of(training, len(result.heads)) for training in (result, plain))
             claims.append(_later(claim, *firsts))
         sure = "There are no random orders, and the paper shows one prompt."
         shown = replace(shown, found="" if claims else shown.found, sure=sure)

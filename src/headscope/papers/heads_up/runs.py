@@ -32,7 +32,7 @@ from headscope.studies.verify.families import VerifyFamilies
 from headscope.studies.verify.mask import VerifyMask
 from headscope.studies.verify.one_by_one import OneByOne
 from headscope.studies.verify.scaling import VerifyScaling
-from headscope.verify.successive import Order
+from headscope.verify.one_by_one_steps import Order
 
 #: How a mask is trained: as in the main text, from hardly any head, on queries, with gates of
 #: feed-forward layers, or on prompts with five examples.
@@ -326,7 +326,7 @@ def compared_steps(
         partner = f"those of {slug(other)}" if other else "each other"
 
         def settings(setting: Setting) -> CompareMasks:
-            ours, theirs = (tuple(str(setting.at(mask)) for mask in each) for each in (own, base))
+            ours, theirs = (tuple(str(setting.at(mask)) for mask in masks) for masks in (own, base))
             return CompareMasks(ours, theirs)
 
         title, after = f"{len(part)} masks compared with {partner}", (*own, *base)

@@ -129,11 +129,15 @@ def _needed(code: str, table: Evidence, condition: Condition) -> Claim:
 @of_run(_step(LOSSES), TextWithoutHeads, "Heads and texts", "Heads and texts, minus random heads")
 def show_cross(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
     """Heads of one language, text of another."""
-    conditions = {each.id for each in found.evidence.selected if each.of in found.evidence.parts}
+    conditions = {
+        condition.id
+        for condition in found.evidence.selected
+        if condition.of in found.evidence.parts
+    }
     if not conditions:
         none = "No language has heads of its own here, so there is nothing to cross."
         return Findings(found=none)
-    own = [each for each in found.details.own if each.condition in conditions]
+    own = [loss for loss in found.details.own if loss.condition in conditions]
     if not own:
         return replace(shown, found="With text of one language nothing can be crossed.")
     return claimed(shown, own_most(found.evidence, own))
@@ -144,7 +148,7 @@ def own_most(table: Evidence, own: Sequence[OwnText]) -> Claim:
 
     As all of them have to hold, none is corrected. A loss that falls less is no harm.
     """
-    by_id = {each.id: each for each in table.conditions}
+    by_id = {condition.id: condition for condition in table.conditions}
     changes, n = {}, len(own)
     for row in own:
         level = table.level("nll", by_id[row.condition], row.language)
@@ -165,7 +169,7 @@ def own_most(table: Evidence, own: Sequence[OwnText]) -> Claim:
     if drawn:
         by += f"; p over draws {_span(drawn, 2)}"
     name = "every language's own text suffers most from the loss of its heads"
-    if any(-1 in each for each in signs):
+    if any(-1 in row for row in signs):
         return Claim(name, False, by, OPPOSITE)
     tested = "every language's interval against no removal and other text, and random sets"
     return Claim(name, None if needed else True, by, tested, decides="; ".join(needed))
@@ -260,7 +264,7 @@ def show_off_target(setting: Setting) -> Findings:
         shown = shown_by(setting, step, *WRITTEN, "In which language instead")
         known = "off_target" in table.statistics
         every.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
-        own = next((each for each in table.selected if each.of == OWN), None)
+        own = next((condition for condition in table.selected if condition.of == OWN), None)
         if known and own is not None:
             name = f"without a language's own heads {title} leave it"
             what, how = f"{title} in another language", "without the heads specific to the language"
@@ -287,8 +291,10 @@ def show_mitigation(setting: Setting, found: Steering, shown: Findings) -> Findi
     }
     what = "answers in another language than asked for"
     claims = [
-        written_claim(words[each.of][0], what, words[each.of][1], table, each, "off_target")
-        for each in table.selected
+        written_claim(
+            words[condition.of][0], what, words[condition.of][1], table, condition, "off_target"
+        )
+        for condition in table.selected
     ]
     provoked = (
         f"The requests follow a text in {name}: the wrong language is provoked, and how often it "
@@ -305,12 +311,12 @@ def show_transfer(setting: Setting) -> Findings:
         found, of = setting.read(step, Transfer), f", {pair}" if pair else ""
         if found is None:
             continue
-        for each in found.evidence.selected:
-            name = f"{BELIEVED[each.of]} believed more often{of}"
+        for condition in found.evidence.selected:
+            name = f"{BELIEVED[condition.of]} believed more often{of}"
             what = f"answers by A's statement{of}"
-            how = f"with {each.of}'s heads times {each.gate:g}"
+            how = f"with {condition.of}'s heads times {condition.gate:g}"
             claims.append(
-                written_claim(name, what, how, found.evidence, each, "follows_a", "pairs")
+                written_claim(name, what, how, found.evidence, condition, "follows_a", "pairs")
             )
         shown.append(titled(shown_by(setting, step, *WRITTEN, "Other measures"), pair))
     every = joined(shown)
@@ -396,9 +402,10 @@ def gates_claim(found: SoftGateResult, code: str) -> Claim:
                 f", {number(random)} with gates of random heads trained alike "
                 f"(difference {_spread(test.difference)})"
             )
-        silent = (each for each in evidence.selected if each.gate == 0)
+        silent = (condition for condition in evidence.selected if condition.gate == 0)
         return words + "".join(
-            f", {number(evidence.level('accuracy', each))} without these heads" for each in silent
+            f", {number(evidence.level('accuracy', condition))} without these heads"
+            for condition in silent
         )
 
     name = f"trained gates answer more questions{where} than gates of random heads"

@@ -52,8 +52,8 @@ STATEMENTS = Missing(
 
 def _cross(setting: Setting) -> Steps:
     given = setting.data.documents
-    one = not setting.pocket and len(given) == 1 and "=" in given[0]
-    return ONE_LANGUAGE if one else (runs.perplexity(setting),)
+    single = not setting.pocket and len(given) == 1 and "=" in given[0]
+    return ONE_LANGUAGE if single else (runs.perplexity(setting),)
 
 
 def _general(setting: Setting) -> Steps:

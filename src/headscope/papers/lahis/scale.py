@@ -17,7 +17,7 @@ from headscope.errors import InputError
 from headscope.heads import Amount, count_of
 from headscope.papers.paper import Setting
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.verify.languages.conditions import default_count
+from headscope.verify.language_texts.conditions import default_count
 
 #: The step that scores heads, which every other reads.
 HEADS = "heads"

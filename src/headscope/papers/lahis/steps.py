@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from headscope.data.files import packaged_rows
 from headscope.data.questions import QuestionTemplate
-from headscope.find.importance import Lahis
-from headscope.find.trained_gates import SoftGate
+from headscope.find.lahis_scores import Lahis
+from headscope.find.soft_gate_training import SoftGate
 from headscope.papers.lahis.scale import (
     HEADS,
     MOVING,
@@ -42,7 +42,7 @@ from headscope.studies.verify.off_target import Ask, VerifyOffTarget
 from headscope.studies.verify.perplexity import VerifyPerplexity
 from headscope.studies.verify.summaries import VerifySummaries
 from headscope.studies.verify.transfer import VerifyTransfer
-from headscope.verify.languages.conditions import default_count
+from headscope.verify.language_texts.conditions import default_count
 
 LOSSES, LOSSES_MOVING = "perplexity", "perplexity-moving"
 #: Padded tokens of a batch with gradients, and of losses on a small model, where more is slower.

@@ -46,10 +46,10 @@ from headscope.results.failures import FailuresResult, Kind
 from headscope.results.formation import FormationResult
 from headscope.results.key_tokens import KeyTokensResult
 from headscope.results.overlap import OverlapResult, PairOverlap
-from headscope.results.rating import RatedCorpus
+from headscope.results.rate import RatedCorpus
 from headscope.results.removal import RemovalResult
 from headscope.results.tasks import TasksResult
-from headscope.results.translation import TranslationResult
+from headscope.results.translation_score import TranslationResult
 from headscope.shown.blocks import Cell, Claim, Findings, Table, one_column, table_of
 from headscope.studies.sentences import read_sentences, shown_conditions
 
@@ -133,7 +133,12 @@ def bounds(scores: TranslationResult) -> tuple[float, float] | None:
         ]
         if not spans or len(spans) < len(part.scored):
             return None
-        ends.append([fmean(end > THRESHOLD for end in each) for each in zip(*spans, strict=True)])
+        ends.append(
+            [
+                fmean(end > THRESHOLD for end in ends_of_head)
+                for ends_of_head in zip(*spans, strict=True)
+            ]
+        )
     low, high = map(fmean, zip(*ends, strict=True))
     return low, high
 
@@ -189,9 +194,10 @@ def thirds(counts: Sequence[float]) -> tuple[float, float, float]:
 @of_run("overlap", OverlapResult, "Groups of pairs of directions")
 def show_overlap(setting: Setting, found: OverlapResult, shown: Findings) -> Findings:
     """Whether the same heads translate in all directions."""
-    theirs = {name: among(found.pairs, own) for name, own in FIGURES.items()}
-    place = ("Section 3.2", "token alignment heads", "all pairs, not below", "jaccard", LLAMA)
-    least = _figure(*place)
+    theirs = {name: among(found.pairs, figure) for name, figure in FIGURES.items()}
+    least = _figure(
+        "Section 3.2", "token alignment heads", "all pairs, not below", "jaccard", LLAMA
+    )
     rows = {
         name: Cell(
             min(pair.jaccard for pair in pairs),
@@ -260,14 +266,21 @@ def figure_28_claim(out_of: Sequence[PairOverlap], into: Sequence[PairOverlap]) 
 def show_formation(setting: Setting, found: FormationResult, shown: Findings) -> Findings:
     """How these heads form during training."""
     checkpoints, row = found.checkpoints, "token alignment heads"
-    peak, last = max(checkpoints, key=lambda each: each.shares.token_alignment), checkpoints[-1]
+    peak, last = (
+        max(checkpoints, key=lambda checkpoint: checkpoint.shares.token_alignment),
+        checkpoints[-1],
+    )
     rows = dict[str, Cell]()
-    for each, column in ((peak, "step 8000"), (last, "end")):
-        name = f"{each.name} (paper: {column})"
+    for checkpoint, column in ((peak, "step 8000"), (last, "end")):
+        name = f"{checkpoint.name} (paper: {column})"
         share = _figure("Figure 6", row, column, model=SCRATCH)
         theirs = _figure("Figure 7", row, column, "overlap", SCRATCH)
-        rows[f"{name}, token alignment %"] = hundred(each.shares.token_alignment, published=share)
-        rows[f"{name}, overlap with the last"] = Cell(each.overlap_with_last, published=theirs)
+        rows[f"{name}, token alignment %"] = hundred(
+            checkpoint.shares.token_alignment, published=share
+        )
+        rows[f"{name}, overlap with the last"] = Cell(
+            checkpoint.overlap_with_last, published=theirs
+        )
     inactive = _figure("Section 4", "inactive heads", "end", model=SCRATCH)
     rows["at the end, inactive %"] = hundred(last.shares.inactive, published=inactive)
     model = setting.model.model
@@ -277,8 +290,12 @@ def show_formation(setting: Setting, found: FormationResult, shown: Findings) ->
         "is from section 4, its overlap from Figure 7."
     )
     compared = with_published("Compared with the paper's training", "here", rows, cited, note)
-    above = [each.above_chance.token_alignment for each in checkpoints if each.above_chance]
-    shares = [each.shares.token_alignment for each in checkpoints]
+    above = [
+        checkpoint.above_chance.token_alignment
+        for checkpoint in checkpoints
+        if checkpoint.above_chance
+    ]
+    shares = [checkpoint.shares.token_alignment for checkpoint in checkpoints]
     heads = sum(checkpoints[0].counts.each)
     claim = formation_claim(shares, above if len(above) == len(checkpoints) else None, heads)
     return claimed(replace(shown, tables=(*shown.tables, compared)), claim)
@@ -330,10 +347,14 @@ def example(setting: Setting, evidence: Evidence) -> list[Table]:
     """One sentence as in Figure 1: the first that is right as it is and fails without the heads."""
     shown = shown_conditions(evidence.conditions)
     titles = {
-        each.kind: f"{each.k} {each.kind} heads removed" if each.k else "no heads removed"
-        for each in shown
+        condition.kind: f"{condition.k} {condition.kind} heads removed"
+        if condition.k
+        else "no heads removed"
+        for condition in shown
     }
-    for sentence in read_sentences(setting.at("removal"), {each.id: each.kind for each in shown}):
+    for sentence in read_sentences(
+        setting.at("removal"), {condition.id: condition.kind for condition in shown}
+    ):
         right = sentence.reference.strip()
         before, after = (sentence.outputs[kind].strip() for kind in (ORIGINAL, SELECTED))
         if before == right != after:
@@ -532,19 +553,22 @@ def show_rated(setting: Setting, _: RatedCorpus, shown: Findings) -> Findings:
     tables = list[Table]()
     if any("kind" in row for row in rows):
         selected = dict[str, tuple[Any, ...]]()
-        for name, own in best.items():
+        for name, documents in best.items():
             every = [row for row in rows if str(row.get("language") or "") == name]
             kinds = [kind for draw in random for kind in draw["kinds"].get(name, ())]
             drawn = kinds.count("bilingual") / len(kinds) if kinds else None
-            parts = hundred(*bilingual(own)), hundred(drawn), hundred(bilingual(every)[0])
-            selected[name or "-"] = (len(own), *parts)
+            parts = hundred(*bilingual(documents)), hundred(drawn), hundred(bilingual(every)[0])
+            selected[name or "-"] = (len(documents), *parts)
         names = ("selected", "with translation %", "by random heads %", "of all %")
         note = (
             f"Selected: the {share:.1%} of each language with the highest scores (nats a token "
             f"that the heads are worth). Random heads: the mean of {len(random)} sets."
         )
         tables = [table("Selected documents", names, selected, note)]
-    first = ((name, {**own[0], "text": _cut(str(own[0]["text"]))}) for name, own in best.items())
+    first = (
+        (name, {**documents[0], "text": _cut(str(documents[0]["text"]))})
+        for name, documents in best.items()
+    )
     columns = {"score": lambda row: row["score"], "text": lambda row: row["text"]}
     examples = table_of("The document of each language with the highest score", first, columns)
     shown = replace(shown, tables=(*shown.tables, examples))
@@ -566,16 +590,23 @@ def rated_claim(
     It holds where the interval of their share lies above that of all texts, and p over random
     heads is at most 0.05.
     """
-    chosen = [row for own in best.values() for row in own]
+    chosen = [row for documents in best.values() for row in documents]
     if not chosen or not any("kind" in row for row in rows):
         return []
     (share, low, high), every = bilingual(chosen), bilingual(rows)[0]
     holds = True if low > every else False if high < every else None
     by = f"{share:.0%} of the {len(chosen)} selected carry one, {every:.0%} of all"
     decides = "" if holds is not None else "more texts"
-    kinds = [[kind for own in draw["kinds"].values() for kind in own] for draw in random]
-    shares = [own.count("bilingual") / len(own) for own in kinds if own]
-    p = p_draws(-share, [-other for other in shares]) if shares else 1.0
+    kinds = [
+        [kind for language_kinds in draw["kinds"].values() for kind in language_kinds]
+        for draw in random
+    ]
+    shares = [
+        language_kinds.count("bilingual") / len(language_kinds)
+        for language_kinds in kinds
+        if language_kinds
+    ]
+    p = p_draws(-share, [-drawn_share for drawn_share in shares]) if shares else 1.0
     if shares:
         by += f", {fmean(shares):.0%} of those that random heads select"
         by += f"; p over {len(shares)} draws {p:.2g}"

@@ -109,8 +109,8 @@ def _lacking_tasks(setting: Setting) -> Missing | None:
     names = [file.stem for place in places for file in (place, *place.rglob("*.y*ml"))]
     left = [
         f"--benchmarks {kind}"
-        for kind, own in TASK_KINDS.items()
-        if not any(re.search(own, name, re.IGNORECASE) for name in names)
+        for kind, pattern in TASK_KINDS.items()
+        if not any(re.search(pattern, name, re.IGNORECASE) for name in names)
     ]
     why = (
         "the paper takes translated HellaSwag and ARC (MuBench), XWinograd, XStoryCloze, XNLI, "

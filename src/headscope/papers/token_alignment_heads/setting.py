@@ -12,7 +12,7 @@ from headscope.heads import Amount, Rank, count_of
 from headscope.options import DecodeName
 from headscope.papers.paper import Missing, Setting, decided
 from headscope.papers.published import ANY, reference
-from headscope.results.translation import TranslationResult
+from headscope.results.translation_score import TranslationResult
 from headscope.shown.blocks import Reference
 from headscope.studies.pairs import PairsChoice
 

@@ -16,8 +16,8 @@ from typing import Any
 from headscope.data.align import Alignment, AlignWords, align_file
 from headscope.data.pairs import PairFile, write_pairs
 from headscope.data.words import split_words
-from headscope.find.translation import linker
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation_score_config import TranslationScore
+from headscope.find.translation_scores import linker
 from headscope.heads import resolve_heads
 from headscope.heads.draws import draw_sets
 from headscope.heads.store import write_bytes
@@ -54,7 +54,7 @@ from headscope.studies.compare.formation import Formation, formation
 from headscope.studies.compare.overlap import CompareOverlap, compare_overlap
 from headscope.studies.costs.estimate import Work
 from headscope.studies.find.key_tokens import FindKeyTokens
-from headscope.studies.find.translation import FindTranslation, find_translation
+from headscope.studies.find.translation_score import FindTranslation, find_translation
 from headscope.studies.models import POCKET, model_inputs, resolved_chat
 from headscope.studies.pairs import PairsChoice, find_and_check, read_directions
 from headscope.studies.use.rate import UseRate, use_rate
@@ -222,7 +222,7 @@ def links_described(name: str, pairs: PairFile, linked: Alignment) -> dict[str, 
             {
                 "target": word.text,
                 "source": [
-                    own.text for place, own in enumerate(sources) if (place, number) in links
+                    word.text for place, word in enumerate(sources) if (place, number) in links
                 ],
             }
             for number, word in enumerate(linked.target_words[at])
@@ -379,14 +379,14 @@ def task_steps(setting: Setting) -> Steps:
     title, work = "other tasks without the heads", _task_work(setting)
     tasks = study_step("verify tasks", _tasks, "tasks", title, work, before)
     steps = [*removal, *own, tasks]
-    for other, scored in zip(other_models(setting), other_scores(setting), strict=False):
+    for model, scored in zip(other_models(setting), other_scores(setting), strict=False):
         steps.append(scored)
         for step, study, settings in (
             (removal[-1], "verify removal", _removal),
             (tasks, "verify tasks", _tasks),
         ):
-            name, title = f"{step.name}{setting.of(other).suffix}", f"{step.title}, {other}"
-            elsewhere = _elsewhere(settings, other)
+            name, title = f"{step.name}{setting.of(model).suffix}", f"{step.title}, {model}"
+            elsewhere = _elsewhere(settings, model)
             steps.append(study_step(study, elsewhere, name, title, step.work, (scored.name,)))
     return tuple(steps)
 
@@ -517,7 +517,9 @@ def _rate_by_random(setting: Setting, out: Path, progress: Progress | None) -> R
             rated = encode(use_rate(replace(_rating(setting), heads=heads), place, progress))
             best = best_documents(rated_documents(place), share)
             means = {name: scored["mean"] for name, scored in rated["languages"].items()}
-            kinds = {name: [row.get("kind") for row in own] for name, own in best.items()}
+            kinds = {
+                name: [row.get("kind") for row in documents] for name, documents in best.items()
+            }
             draws.append({"heads": heads, "means": means, "kinds": kinds})
         return {"draws": draws}
 
@@ -545,8 +547,10 @@ def best_documents(
         if row.get("score") is not None:
             languages.setdefault(str(row.get("language") or ""), []).append(row)
     return {
-        name: heapq.nlargest(max(1, round(share * len(own))), own, key=lambda row: row["score"])
-        for name, own in sorted(languages.items())
+        name: heapq.nlargest(
+            max(1, round(share * len(documents))), documents, key=lambda row: row["score"]
+        )
+        for name, documents in sorted(languages.items())
     }
 
 

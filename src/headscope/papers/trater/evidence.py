@@ -56,8 +56,8 @@ def describe(mixtures: Sequence[Mixture], measured: Sequence[Mapping[str, Any]])
     of the same size and seeds. Intervals are over sentences or items.
     """
     rows = [
-        {**mixture.about, "steps": own["steps"], **_figures(own)}
-        for mixture, own in zip(mixtures, measured, strict=True)
+        {**mixture.about, "steps": losses["steps"], **_figures(losses)}
+        for mixture, losses in zip(mixtures, measured, strict=True)
     ]
     places: dict[tuple[str, Any], dict[int, int]] = {}
     for at, mixture in enumerate(mixtures):
@@ -113,7 +113,8 @@ def _differences(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -
     for name, key in (("chrf_document", "scores"), ("gain", "per_text")):
         languages = len(pairs[0][0]["document"]["shares"])
         found[name] = _mean_difference(
-            [(model["document"][key], other["document"][key]) for model, other in pairs], languages
+            [(model["document"][key], control["document"][key]) for model, control in pairs],
+            languages,
         )
     for name, tasks in ANSWERED.items():
         right, others = (
@@ -121,9 +122,9 @@ def _differences(pairs: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]]) -
             for models in zip(*pairs, strict=True)
         )
         found[name] = bootstrap_difference(right, others, counted_mean).record()
-    figures = [(_figures(own), _figures(other)) for own, other in pairs]
+    figures = [(_figures(model), _figures(control)) for model, control in pairs]
     for name in figures[0][0]:
-        by_seed = [own[name] - other[name] for own, other in figures]
+        by_seed = [model[name] - control[name] for model, control in figures]
         found.setdefault(name, {"value": fmean(by_seed)})["by_seed"] = by_seed
     return found
 

@@ -204,7 +204,7 @@ def _size(config: TraterExperiment) -> int:
 
 def _rate(config: TraterExperiment, out: Path, progress: Progress | None) -> dict[str, Any]:
     """Find the heads and rate the corpus with them; what the corpus holds."""
-    from headscope.studies.find.translation import FindTranslation, find_translation
+    from headscope.studies.find.translation_score import FindTranslation, find_translation
     from headscope.studies.use.rate import UseRate, use_rate
 
     # On development sentences; the corpus is made of training sentences. Ranked as in the paper.
@@ -261,7 +261,9 @@ def _mixtures(
                 "tokens": tokens.total(),
                 "bilingual_documents": documents["bilingual"],
                 "bilingual_share_of_tokens": tokens["bilingual"] / tokens.total(),
-                "languages": {code: own.share_after for code, own in manifest.languages.items()},
+                "languages": {
+                    code: language.share_after for code, language in manifest.languages.items()
+                },
                 "largest_difference_of_shares": manifest.largest_difference,
             }
             found.append(Mixture(f"seed-{seed}-{name}", kind, value, seed, folder, digest, about))
@@ -285,8 +287,8 @@ def _train(
     """Train and measure one model a mixture; what is there already is read."""
     prompts, batch = round(config.tokens * config.prompts), config.batch_tokens
     trainings = [
-        Training(each.folder, each.digest, prompts, each.seed, batch, config.evaluation)
-        for each in mixtures
+        Training(mixture.folder, mixture.digest, prompts, mixture.seed, batch, config.evaluation)
+        for mixture in mixtures
     ]
     places = [(run.path / "trainings" / mixture.name).resolve() for mixture in mixtures]
     given = list(zip(trainings, places, strict=True))

@@ -126,7 +126,10 @@ class TraterResult(ModelResult):
     def by_mixture(self) -> dict[str, list[Trained]]:
         """The models of every mixture."""
         named = dict.fromkeys(model.named for model in self.models)
-        return {name: [each for each in self.models if each.named == name] for name in named}
+        return {
+            name: [trained_model for trained_model in self.models if trained_model.named == name]
+            for name in named
+        }
 
 
 def show(result: TraterResult, run: Path) -> Shown:
@@ -175,7 +178,7 @@ def _finding(result: TraterResult) -> list[str]:
 def _moved(change: Difference) -> str:
     """How translation differs from that of random selections, where every seed says so."""
     sure = change.low is not None and change.high is not None and change.low * change.high > 0
-    if not sure or any(own * change.value <= 0 for own in change.by_seed):
+    if not sure or any(difference * change.value <= 0 for difference in change.by_seed):
         return "not shown to differ from that with random documents"
     return f"{'better' if change.value > 0 else 'worse'} than with random documents"
 
@@ -216,8 +219,8 @@ def _differences(result: TraterResult) -> Table:
     for row in result.changes:
         known = (row.figures.get(key) for key, *_ in MEASURES)
         cells = (
-            Cell() if each is None else Cell(each.value, each.low, each.high, digits=digits)
-            for each, (*_, digits) in zip(known, MEASURES, strict=True)
+            Cell() if change is None else Cell(change.value, change.low, change.high, digits=digits)
+            for change, (*_, digits) in zip(known, MEASURES, strict=True)
         )
         rows.append(Row(f"{row.named} \u2212 {row.than}", tuple(cells)))
     note = "To the baseline, and to random selections of the same size and seeds"

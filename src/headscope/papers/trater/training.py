@@ -227,7 +227,7 @@ def _under_prompt(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
     from headscope.heads import HeadSet
     from headscope.measure.metrics import chrf
     from headscope.pocket.sample import sample_pairs
-    from headscope.verify.translation import translate
+    from headscope.verify.removal_translations import translate
 
     directions = ["-".join(pair) for pair in permutations(config.languages, 2)]
     files = [sample_pairs(name, "test", config.sentences, config.seed) for name in directions]
@@ -265,11 +265,11 @@ def _in_documents(lm: LanguageModel, config: Evaluation) -> dict[str, Any]:
     against = np.stack(
         [
             np.where(
-                [code == other for code, _ in texts],
+                [code == language for code, _ in texts],
                 -1.0,  # its own language is no translation
-                sentence_chrf(outputs, [said[other][at] for _, at in texts]),
+                sentence_chrf(outputs, [said[language][at] for _, at in texts]),
             )
-            for other in config.languages
+            for language in config.languages
         ]
     )
     best = [config.languages[index] for index in against.argmax(axis=0)]
@@ -304,8 +304,8 @@ def _continuations(lm: LanguageModel, said: dict[str, list[str]], shift: int) ->
     for code, texts in said.items():
         for at, text in enumerate(texts):
             begins = len(lm.encode(text + "\n"))
-            for other, translated in said.items():
-                if other != code:
+            for into, translated in said.items():
+                if into != code:
                     follows = translated[(at + shift) % len(texts)]
                     rows.append(lm.encode(f"{text}\n{follows}"))
                     starts.append(begins)

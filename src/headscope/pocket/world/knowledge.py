@@ -110,12 +110,16 @@ def word_items() -> tuple[Item, ...]:
             Item("capital", code, spelled(country, code), spelled(capital, code))
             for country, capital in CAPITALS.items()
         ]
-        for other in CODES:
+        for target in CODES:
             items += [
                 Item(
-                    "translate", code, speech.citation(c.id), language(other).citation(c.id), other
+                    "translate",
+                    code,
+                    speech.citation(c.id),
+                    language(target).citation(c.id),
+                    target,
                 )
                 for c in (*nouns, *adjectives, *verbs)
-                if other != code
+                if target != code
             ]
     return tuple(dict.fromkeys(items))

@@ -102,7 +102,7 @@ def _fitting(block: HeadSentences) -> tuple[list[_Laid], dict[str, list[_Arcs]]]
             rank = ranks[head, sentence.part] = ranks.get((head, sentence.part), -1) + 1
             queue.append((rank, head, sentence))
     texts, heads, left = dict[_Laid, int](), dict[str, list[_Arcs]](), DATA
-    for _, head, sentence in sorted(queue, key=lambda each: each[0]):
+    for _, head, sentence in sorted(queue, key=lambda queued: queued[0]):
         laid, known = _laid(sentence), len(texts)
         # A token without letters, such as an end of text, has no link.
         kept = [at for at, (start, end) in enumerate(sentence.tokens) if start < end]
@@ -121,10 +121,10 @@ def _laid(sentence: PeakSentence) -> _Laid:
     tokens = [(start, end) for start, end in sentence.tokens if start < end]
     sides = ((sentence.source, sentence.words), (sentence.target, tokens))
     rows = [_row(text, spans) for text, spans in sides]
-    width = max(own for _, own in rows)
+    width = max(row_width for _, row_width in rows)
     places = list[tuple[int, ...]]()
-    for (text, _), (middles, own) in zip(sides, rows, strict=True):
-        spread = min(SPREAD, width / max(1, own))
+    for (text, _), (middles, row_width) in zip(sides, rows, strict=True):
+        spread = min(SPREAD, width / max(1, row_width))
         spots = [spread * middle for middle in middles]
         places.append(tuple(round(width - x if _from_right(text) else x) for x in spots))
     words, labels = (tuple(text[a:b].strip() for a, b in spans) for text, spans in sides)

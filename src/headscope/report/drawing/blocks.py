@@ -45,8 +45,8 @@ def draw(identifier: str, block: blocks.Block) -> Drawn:
             return _text(identifier, block)
         case blocks.NotMeasured():
             title = tag("strong", block.title, ": ")
-            words = title, "not measured. ", sentence_of(block.why)
-            return Drawn(tag("p", *words, id=identifier, class_="note"))
+            why = sentence_of(block.why)
+            return Drawn(tag("p", title, "not measured. ", why, id=identifier, class_="note"))
     assert_never(block)  # a block that is forgotten is a type error
 
 

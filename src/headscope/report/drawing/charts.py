@@ -129,26 +129,26 @@ def draw_lines(identifier: str, block: Lines) -> Drawn:
 
     A value that is not finite leaves a gap in its line.
     """
-    series = [each for each in block.series if each.points]
-    without = [each.name for each in block.series if not each.points]
+    series = [line for line in block.series if line.points]
+    without = [line.name for line in block.series if not line.points]
     compared = [f"{name} ({number(value)})" for name, value in block.references]
     words = caption(
         block.title,
         block.note,
-        f"Bands are {block.band}." if any(each.band for each in block.series) else None,
+        f"Bands are {block.band}." if any(line.band for line in block.series) else None,
         f"Dashed: {enumeration(compared)}." if compared else None,
         f"Not run: {', '.join(without)}." if without else None,
     )
     if not series:
         return Drawn(figure(identifier, words, tag("p", "not run", class_="note")))
-    chart = line_chart(block, series, marks_of([each.name for each in block.series if each.points]))
+    chart = line_chart(block, series, marks_of([line.name for line in block.series if line.points]))
     return Drawn(figure(identifier, words, chart, class_="lines"))
 
 
 def line_chart(block: Lines, series: Sequence[Series], marks: Sequence[str]) -> Html:
     """Axes around the points of these series, their lines and bands, and a key of several."""
-    points = [point for each in series for point in each.points]
-    ends = [(x, end) for each in series for x, *both in each.band for end in both]
+    points = [point for line in series for point in line.points]
+    ends = [(x, end) for line in series for x, *both in line.band for end in both]
     ends += [(points[0][0], value) for _, value in block.references]
     finite = [
         [value for value in axis if isfinite(value)] for axis in zip(*points, *ends, strict=True)
@@ -156,18 +156,18 @@ def line_chart(block: Lines, series: Sequence[Series], marks: Sequence[str]) -> 
     across = scale(finite[0], log=block.logarithmic, labels=dict(block.labels) or None)
     up = scale(finite[1], log=block.logarithmic_y, from_zero=True)
     shapes = _each_its_own([SHAPE.get(mark) for mark in marks], range(SHAPES))
-    bands = [_band(each, mark, across, up) for each, mark in zip(series, marks, strict=True)]
+    bands = [_band(line, mark, across, up) for line, mark in zip(series, marks, strict=True)]
     lines = [
-        _line(each, f"{mark} d{place % DASHES}", across, up)
-        for place, (each, mark) in enumerate(zip(series, marks, strict=True))
+        _line(line, f"{mark} d{place % DASHES}", across, up)
+        for place, (line, mark) in enumerate(zip(series, marks, strict=True))
     ]
     spots = [
-        tag("div", _points(place, each, block, across, up), class_=f"marks p{shape} {mark}")
-        for place, (each, shape, mark) in enumerate(zip(series, shapes, marks, strict=True))
+        tag("div", _points(place, line, block, across, up), class_=f"marks p{shape} {mark}")
+        for place, (line, shape, mark) in enumerate(zip(series, shapes, marks, strict=True))
     ]
     said = "; ".join(
-        f"{each.name}: {', '.join(f'{y:.4g} at {x:.4g}' for x, y in each.points[:12])}"
-        for each in series
+        f"{line.name}: {', '.join(f'{y:.4g} at {x:.4g}' for x, y in line.points[:12])}"
+        for line in series
     )
     for name, value in block.references:
         lines.append(tag("path", d=f"M0 {1000 - _thousand(up, value)}H1000", class_="reference"))
@@ -212,12 +212,12 @@ def _points(row: int, series: Series, block: Lines, across: Scale, up: Scale) ->
 
 def _key(series: Sequence[Series], shapes: Sequence[int], marks: Sequence[str]) -> Html:
     items = []
-    for place, (each, shape, mark) in enumerate(zip(series, shapes, marks, strict=True)):
+    for place, (named_line, shape, mark) in enumerate(zip(series, shapes, marks, strict=True)):
         line = tag("line", x1=0, x2=30, y1=6, y2=6, class_=f"d{place % DASHES}")
         drawing = tag("svg", line, viewBox="0 0 30 12")
         dot = tag("span", class_=f"shape p{shape}")
         sample = tag("i", drawing, dot, class_=f"line {mark}")
-        items.append(tag("li", sample, bdi(each.name)))
+        items.append(tag("li", sample, bdi(named_line.name)))
     return tag("ul", items, class_="legend")
 
 
@@ -322,15 +322,15 @@ def draw_forest(identifier: str, block: Forest) -> Drawn:
 
     Every row has a lane for each control.
     """
-    gaps = [gap for _, own in block.rows for gap in own]
+    gaps = [gap for _, row_gaps in block.rows for gap in row_gaps]
     known = [0.0, *(end for gap in gaps for end in (gap.value, gap.low, gap.high, *gap.draws)
                     if end is not None)]  # fmt: skip
     axis = scale(known)
     marks = dict(zip(block.controls, marks_of(block.controls), strict=True))
     rows = [
         tag("div", [_gap(block, name, at, gap, axis, marks[gap.control])
-                    for at, gap in enumerate(own)])
-        for name, own in block.rows
+                    for at, gap in enumerate(row_gaps)])
+        for name, row_gaps in block.rows
     ]  # fmt: skip
     below, above = block.sides
     ticks = [

@@ -154,13 +154,13 @@ def _profile(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -
     for at, (layer, _) in enumerate(block.heads):
         members.setdefault(layer, []).append(at)
     rows: list[list[Child]] = []
-    for layer, own in members.items():
-        known = [value for at in own if (value := values[first][at]) is not None]
+    for layer, of_layer in members.items():
+        known = [value for at in of_layer if (value := values[first][at]) is not None]
         ends = (sum(known) / len(known), max(known)) if known else (None, None)
         shares = (None if end is None else end / high for end in ends)
         style = var_style(v=next(shares), h=next(shares))
         bar = tag("span", tag("b"), tag("i"), class_="bar", style=style)
-        row: list[Child] = [layer, bar, *map(writes[first], ends), sum(dots[at] for at in own)]
+        row: list[Child] = [layer, bar, *map(writes[first], ends), sum(dots[at] for at in of_layer)]
         rows.append(row[: len(header)])
     look = "profile dense" if len(members) > MANY_LAYERS else "profile"
     title = f"Layers: {writes[first].title}"

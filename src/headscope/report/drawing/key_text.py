@@ -132,8 +132,8 @@ def _by_word(words: Sequence[str], values: Sequence[float]) -> list[Child]:
 
 def _heads_shown(block: KeyText) -> int:
     """How many single heads the page holds the steps of."""
-    each = len(block.attention) * (len(block.words) + 2)
-    return max(1, min(len(block.heads), NUMBERS // each - 1))
+    cells = len(block.attention) * (len(block.words) + 2)
+    return max(1, min(len(block.heads), NUMBERS // cells - 1))
 
 
 def _data(block: KeyText, scale: float) -> dict[str, Any]:

@@ -144,14 +144,17 @@ def _said(block: Heatmap, known: Sequence[float], by_row: str, by_column: str) -
 # ---- maps of heads -------------------------------------------------------------------------------
 def draw_head_maps(identifier: str, block: HeadMaps) -> Drawn:
     """Maps with one ramp for all of them."""
-    rows = [row for each in block.maps for row in each.values]
+    rows = [row for head_map in block.maps for row in head_map.values]
     low, high = ends_of(block, rows)
-    signed = any(each.signs for each in block.maps)
+    signed = any(head_map.signs for head_map in block.maps)
     small = not signed and (len(block.maps) > LARGE or sum(map(len, rows)) > HEADS)
     width = max(map(len, rows))
     most = 180 if small else 720 if len(block.maps) == 1 else 300
     pitch = max(SIGNED if signed else 4 if small else 9, min(28, most // max(1, width)))
-    drawn = {each.name: _head_map(block, each, (low, high), pitch, small) for each in block.maps}
+    drawn = {
+        head_map.name: _head_map(block, head_map, (low, high), pitch, small)
+        for head_map in block.maps
+    }
     words = caption(
         block.title,
         block.note,

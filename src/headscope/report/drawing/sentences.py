@@ -109,7 +109,7 @@ def _body(shown: Browser, block: Sentences) -> list[Child]:
     return [
         tag("p", " ".join(_words(shown, block)), class_="note"),
         _controls(shown.data["directions"]),
-        tag("div", [_card(*each, shown) for each in first], id="sentence-list", data_shown=SHOWN),
+        tag("div", [_card(*card, shown) for card in first], id="sentence-list", data_shown=SHOWN),
         tag("p", tag("button", "Back", id="earlier"), " ", tag("button", "Next", id="later"),
             class_="script turn"),
         tag("p", rest, class_="note unscripted") if len(first) < len(shown.sentences) else None,

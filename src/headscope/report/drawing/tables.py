@@ -41,8 +41,8 @@ def draw_table(identifier: str, block: Table) -> Drawn:
 
     ours = [any(cell.value is not None for cell in row.cells) for row in block.rows]
     every = ours.count(False) == 1  # a single row takes no more space than the words for it
-    shown = [row for row, own in zip(block.rows, ours, strict=True) if own or every]
-    rest = [row for row, own in zip(block.rows, ours, strict=True) if not (own or every)]
+    shown = [row for row, is_ours in zip(block.rows, ours, strict=True) if is_ours or every]
+    rest = [row for row, is_ours in zip(block.rows, ours, strict=True) if not (is_ours or every)]
     without = ", without figures of ours" if rest else ""
     if len(shown) > LONGEST:
         shown, rest, without = shown[:OPEN], [*shown[OPEN:], *rest], ""

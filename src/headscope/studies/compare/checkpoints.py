@@ -122,7 +122,9 @@ def named_checkpoints(
             argument=True,
         ),
     ] = (),
-    model: Annotated[str | None, Option("Hub model that --revision is of.", metavar="NAME")] = None,
+    model: Annotated[
+        str | None, Option("Hub model that --revision is of.", metavar="NAME", held="model")
+    ] = None,
     revisions: Annotated[
         tuple[str, ...],
         Option("Revision of --model; repeatable.", flag="--revision", metavar="STEP"),

@@ -10,7 +10,7 @@ from typing import Annotated
 
 from headscope import options
 from headscope.compare.artifacts import read_artifacts
-from headscope.compare.sets import class_shares
+from headscope.compare.classes_shares import class_shares
 from headscope.errors import InputError
 from headscope.heads import check_thresholds
 from headscope.results.classes import Classes, ClassesResult, ClassShares

@@ -20,12 +20,13 @@ import numpy as np
 
 from headscope import options
 from headscope.compare.artifacts import Artifact, check_one_geometry, read_artifacts
-from headscope.compare.sets import class_shares, overlaps
+from headscope.compare.classes_shares import class_shares
+from headscope.compare.overlap_sets import overlaps
 from headscope.data.pairs import PairFile
 from headscope.errors import InputError, MissingExtra, naming
 from headscope.estimates import Estimate
 from headscope.find.scoring import RunPart
-from headscope.find.translation_config import TranslationScore
+from headscope.find.translation_score_config import TranslationScore
 from headscope.heads import (
     Amount,
     Geometry,
@@ -58,7 +59,7 @@ from headscope.studies.baseline import Works, check_translations
 from headscope.studies.compare.checkpoints import Checkpoint, named_checkpoints
 from headscope.studies.compare.formation_show import show_formation
 from headscope.studies.find.head_scores import parts_of
-from headscope.studies.find.translation import describe_all, write_found_on
+from headscope.studies.find.translation_score import describe_all, write_found_on
 from headscope.studies.models import (
     POCKET,
     ModelChoice,
@@ -71,7 +72,7 @@ from headscope.studies.models import (
 )
 from headscope.studies.pairs import PairsChoice, find_and_check, pair_cautions, pair_inputs
 from headscope.studies.study import Study
-from headscope.verify.translation import translate
+from headscope.verify.removal_translations import translate
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -156,7 +157,7 @@ def formation(
         InputError: for a checkpoint that cannot be read (unless `skip_unreadable`), fewer than
             two readable ones, differing geometries, or data that cannot be used.
     """
-    from headscope.find.translation_config import check_aligner
+    from headscope.find.translation_score_config import check_aligner
 
     began = time.monotonic()
     if config.of_scores:
@@ -369,7 +370,7 @@ def _measure(
     place = run.path / "checkpoints" / quote(opened.checkpoint.name, safe="@ ")
 
     def compute(own: Run) -> dict[str, Any]:
-        from headscope.find.translation import translation_score
+        from headscope.find.translation_scores import translation_score
 
         lm = opened.checkpoint.model.load()
         named = {"model": opened.checkpoint.label, "seed": config.score.seed}

@@ -13,14 +13,14 @@ from typing import Annotated, Any
 import numpy as np
 
 from headscope.compare.artifacts import check_one_geometry
-from headscope.compare.learned_masks import (
+from headscope.compare.masks_similarity import (
     LearnedMask,
     against,
     dropped_groups,
     kept_in_groups,
     read_masks,
 )
-from headscope.compare.sets import group_overlaps, overlaps
+from headscope.compare.overlap_sets import group_overlaps, overlaps
 from headscope.errors import InputError
 from headscope.estimates import Mean, known
 from headscope.heads import Geometry
@@ -72,6 +72,7 @@ def _model(
         Option(
             "A model of that geometry, to learn which heads share keys where runs do not say.",
             metavar="MODEL",
+            held="model",
         ),
     ] = None,
 ) -> ModelChoice | None:

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import Annotated
 
 from headscope import options
-from headscope.compare.sets import overlaps
-from headscope.compare.verdicts import (
+from headscope.compare.methods_agreement import (
     MethodColumn,
     agreement,
     head_rows,
     read_methods,
     selections,
 )
+from headscope.compare.overlap_sets import overlaps
 from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank, count_of, default_amount
 from headscope.heads.store import write_bytes
 from headscope.results.methods import (
@@ -86,7 +86,7 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> MethodsR
     """Compare, write `methods.csv` and `methods.json` into the run and return the result.
 
     Raises:
-        InputError: see `headscope.compare.verdicts.read_methods`.
+        InputError: see `headscope.compare.methods_agreement.read_methods`.
     """
     began = time.monotonic()
     columns, geometry = read_methods(config.runs, config.every_part)

@@ -10,9 +10,9 @@ from statistics import fmean
 from typing import Annotated, Any
 
 from headscope import options
-from headscope.compare.agreement import half_agreement, importance_agreement
 from headscope.compare.artifacts import GEOMETRY, Artifact, check_one_geometry, read_artifacts
-from headscope.compare.sets import group_overlaps, kernel_of, overlaps
+from headscope.compare.overlap_agreement import half_agreement, importance_agreement
+from headscope.compare.overlap_sets import group_overlaps, kernel_of, overlaps
 from headscope.errors import InputError, naming
 from headscope.heads import (
     Amount,

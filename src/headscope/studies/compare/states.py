@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.compare.hidden_states import (
+from headscope.compare.states_similarity import (
     CONDITIONS,
     Sample,
     describe,
@@ -59,8 +59,8 @@ from headscope.studies.masked_tasks import (
 )
 from headscope.studies.shows import model_facts, named_places
 from headscope.studies.tasks import TaskChoice, answers
-from headscope.verify.masks.asking import Mask, Planned
-from headscope.verify.masks.conditions import TaskMasks, mask_conditions
+from headscope.verify.masked_tasks.asking import Mask, Planned
+from headscope.verify.masked_tasks.conditions import TaskMasks, mask_conditions
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

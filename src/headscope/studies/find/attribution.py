@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from headscope.errors import InputError
-from headscope.find.counterfactuals import Attribution, attribution
+from headscope.find.attribution_scores import Attribution, attribution
 from headscope.heads import HeadScores
 from headscope.measure.baseline import Rules
 from headscope.measure.intervals import resamples

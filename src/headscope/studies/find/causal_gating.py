@@ -26,14 +26,14 @@ from headscope.evidence.blocks import (
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
 from headscope.evidence.rows import SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
-from headscope.find.gating import (
+from headscope.find.causal_gating_scores import (
     ROLES,
     CausalGates,
     CausalGating,
     fit_causal_gates,
-    mean_losses,
     role_scores,
 )
+from headscope.find.gate_descent import mean_losses
 from headscope.heads import Gate, Geometry, HeadScores, HeadSet, save_scores
 from headscope.heads.store import Origin
 from headscope.measure.baseline import Rules

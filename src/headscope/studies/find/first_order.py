@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headscope.executors import Execution
-from headscope.find.importance import FirstOrder, first_order
+from headscope.find.first_order_scores import FirstOrder, first_order
 from headscope.heads import HeadScores
 from headscope.progress import Progress
 from headscope.results.common import ScoredHead

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
-from headscope.find.repeated import Induction, induction
+from headscope.find.induction_scores import Induction, induction
 from headscope.progress import Progress
 from headscope.results.head_scores import ScoresResult
 from headscope.settings import GIVEN, Nested, Option, Settings

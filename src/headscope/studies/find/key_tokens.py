@@ -23,7 +23,7 @@ from headscope.evidence.blocks import (
 )
 from headscope.evidence.controls import SelectedHeads
 from headscope.evidence.rows import Evidence
-from headscope.find.key_attention import (
+from headscope.find.key_tokens_attention import (
     ATTENTION,
     MEASURES,
     PART,

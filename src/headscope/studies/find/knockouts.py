@@ -14,7 +14,7 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.rows import Condition
 from headscope.executors import Execution
-from headscope.find.regression import METHOD, fitted, random_gates, told_apart
+from headscope.find.knockouts_regression import METHOD, fitted, random_gates, told_apart
 from headscope.heads import Amount, HeadScores, HeadSet
 from headscope.heads.geometry import read_amount
 from headscope.measure.baseline import Rules
@@ -45,7 +45,7 @@ from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.verify.heads import removal_scores, removing
 from headscope.studies.verify.reference import reference_number
 from headscope.studies.verify.removal import measured_alone
-from headscope.verify.translation import Removal
+from headscope.verify.removal_translations import Removal
 
 COMMAND = "find knockouts"
 #: Sentences of each direction of the pocket model, if no limit is given.

@@ -10,7 +10,7 @@ from statistics import fmean, median
 from typing import Annotated
 
 from headscope.executors import Execution
-from headscope.find.importance import (
+from headscope.find.lahis_scores import (
     Lahis,
     LanguageSets,
     Quantile,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from headscope import options
 from headscope.errors import Caution, InputError
 from headscope.executors import Execution
-from headscope.find.masking import PRESETS, History, MaskTraining, PresetName, preset
+from headscope.find.mask_config import PRESETS, History, MaskTraining, PresetName, preset
 from headscope.heads import Gate, Head, HeadScores, HeadSet, Origin, save_scores
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress

@@ -10,7 +10,7 @@ from typing import Annotated
 from headscope import options
 from headscope.data.words import ConceptFile, read_concepts
 from headscope.errors import InputError
-from headscope.find.path_effects import EFFECTS, Patching, patching
+from headscope.find.patching_scores import EFFECTS, Patching, patching
 from headscope.heads import HeadScores
 from headscope.progress import Progress
 from headscope.results.common import ScoredHead
@@ -66,6 +66,7 @@ class WordsChoice(Settings):
             "A file of words (TSV, CSV, Parquet, …), one meaning a row, columns named by language "
             "codes (en, de, es…). May be left out for pocket.",
             metavar="FILE",
+            held="pairs",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     limit: options.Limit = None

@@ -10,7 +10,7 @@ from headscope import options
 from headscope.data.documents import DocumentSource, read_documents
 from headscope.data.questions import NeedleFile, read_needles
 from headscope.errors import InputError
-from headscope.find.needles import Retrieval, by_place, retrieval
+from headscope.find.retrieval_scores import Retrieval, by_place, retrieval
 from headscope.heads import HeadScores
 from headscope.progress import Progress
 from headscope.results.head_scores import RetrievalResult
@@ -44,6 +44,7 @@ class NeedlesChoice(Settings):
             "A file (JSON Lines, CSV, Parquet, …) with needle, question, haystack and, if known, "
             "answer. May be left out for pocket.",
             metavar="FILE",
+            held="pairs",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     haystack: Annotated[

@@ -27,7 +27,7 @@ from headscope.evidence.blocks import (
 from headscope.evidence.controls import SelectedHeads, drawn
 from headscope.evidence.rows import SELECTED, SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
-from headscope.find.trained_gates import (
+from headscope.find.soft_gate_training import (
     Answers,
     AskedQuestion,
     SoftGate,
@@ -130,6 +130,7 @@ class FindSoftGate(Selecting):
             "The prompt up to where the answer begins, with {context} and {question}.",
             typed=str,
             read=QuestionTemplate.from_option,
+            held="template",
         ),
     ] = TemplateField(QuestionTemplate(), QuestionTemplate)
     training: SoftGate = field(default_factory=SoftGate)

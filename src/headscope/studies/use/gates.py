@@ -40,7 +40,8 @@ class GateChoice(Settings):
         str | None,
         Option(
             "Instead of --gate, heads to multiply by --scale: a run folder, a saved set, a CSV or "
-            "JSON of layer and head, or a list: 5.3,7.11."
+            "JSON of layer and head, or a list: 5.3,7.11.",
+            held="heads",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     k: Annotated[

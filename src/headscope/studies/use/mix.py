@@ -12,7 +12,7 @@ from typing import Annotated
 from headscope import options
 from headscope.errors import InputError
 from headscope.progress import Progress
-from headscope.results.mixture import (
+from headscope.results.mix import (
     Count,
     LanguageMix,
     MixedCorpus,
@@ -20,7 +20,7 @@ from headscope.results.mixture import (
     MixSummary,
     ShownDocument,
 )
-from headscope.results.rating import ScoreHistogram
+from headscope.results.rate import ScoreHistogram
 from headscope.runs import decode
 from headscope.runs.reading import naming, read_object
 from headscope.settings import Option, Settings

@@ -16,7 +16,7 @@ from headscope.executors import Execution, Launched
 from headscope.heads import Amount, about_rank, resolve_heads
 from headscope.progress import Progress
 from headscope.results.common import ModelFacts, Ranking
-from headscope.results.rating import (
+from headscope.results.rate import (
     RatedCorpus,
     RatedFigures,
     RatedLanguage,
@@ -88,6 +88,7 @@ class UseRate(Settings):
             "address such as s3://…, hf://… or https://…, or the name of a Hub dataset; "
             "repeatable. LANG is the language of records that do not say theirs.",
             metavar="[LANG=]DATA",
+            held="documents",
         ),
     ] = field(metadata=UNSIGNED)
     heads: options.Heads = field(metadata=UNSIGNED)

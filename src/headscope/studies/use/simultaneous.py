@@ -59,11 +59,11 @@ from headscope.studies.models import TEMPLATED, ModelChoice, resolved_chat, temp
 from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_direction
 from headscope.studies.shows import model_facts, named_places
 from headscope.studies.verify.removal import alignment_heads, head_sets, read_test_directions
-from headscope.verify.translation.conditions import prompts_with_limits
+from headscope.verify.removal_translations.conditions import prompts_with_limits
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.use.interpreting import Policy
+    from headscope.use.simultaneous_translation import Policy
 
 #: Before the number of words, in whose heads those are that wait.
 FRONTIER = "frontier "
@@ -149,7 +149,7 @@ def _read(config: UseSimultaneous) -> Examples[PairFile]:
     if config.stream:
         raise InputError(
             "stream is for the command line; in Python iterate over "
-            "headscope.use.interpreting.interpret"
+            "headscope.use.simultaneous_translation.interpret"
         )
     directions = read_test_directions(config.pairs, config.model.model, config.seed)
     return Examples(
@@ -231,7 +231,7 @@ def plan(
 
 def policies(conditions: Sequence[Condition]) -> dict[Condition, Callable[[], Policy]]:
     """What makes the policy of each condition; sets of heads go by their place in `sets_of`."""
-    from headscope.use.interpreting import align_att, local_agreement, wait_k
+    from headscope.use.simultaneous_translation import align_att, local_agreement, wait_k
 
     place = sets_of(conditions).index
 
@@ -256,7 +256,7 @@ def sets_of(conditions: Iterable[Condition]) -> list[tuple[str, ...]]:
 def interpretations(bench: Bench[UseSimultaneous, PairFile]) -> dict[str, list[dict[str, Any]]]:
     """Of each sentence of a direction `outputs`, text and delays by condition, and the CPU
     `seconds` of the first frontier. All policies share what the model drafts."""
-    from headscope.use.interpreting import Drafts, interpreted
+    from headscope.use.simultaneous_translation import Drafts, interpreted
 
     lm, config, directions = bench.lm, bench.config, bench.parts
     points = policies(bench.of(ALL_PARTS))
@@ -444,7 +444,7 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     if not given["stream"]:
         return None
     from headscope.lm.prompting import uses_chat
-    from headscope.use.interpreting import interpret
+    from headscope.use.simultaneous_translation import interpret
 
     if given.get("out") is not None:
         raise InputError("--stream writes to stdout and makes no run; leave --out out")

@@ -64,8 +64,8 @@ from headscope.studies.verify.writing import (
     writing_shown,
     writing_verdict,
 )
-from headscope.verify.languages.conditions import NAMED
-from headscope.verify.translation.conditions import check_gate
+from headscope.verify.language_texts.conditions import NAMED
+from headscope.verify.removal_translations.conditions import check_gate
 from headscope.verify.writing.measures import (
     OWN,
     identified,
@@ -147,6 +147,7 @@ class Steer(Comparing):
             "Prompts: text file (.txt, one a line), or JSON Lines, Parquet, CSV, … with texts or "
             "chat messages; to --steer several languages, LANG=FILE, repeatable.",
             metavar="FILE",
+            held="documents",
         ),
     ] = field(default=(), metadata=UNSIGNED)
     draws: options.Draws = 5

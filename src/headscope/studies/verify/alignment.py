@@ -17,7 +17,12 @@ from headscope.evidence.blocks import by_part, few_sets, forest, tables, uncerta
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
 from headscope.evidence.rows import SELECTED, Basis, Condition, Evidence
 from headscope.evidence.runner import Within, kept_units
-from headscope.find.translation_config import NOT_LINKING, HeadLinks, TranslationScore, by_heads
+from headscope.find.translation_score_config import (
+    NOT_LINKING,
+    HeadLinks,
+    TranslationScore,
+    by_heads,
+)
 from headscope.heads import HeadSet
 from headscope.progress import Progress
 from headscope.results.common import ComparedResult, Leakage
@@ -30,7 +35,7 @@ from headscope.studies.models import TEMPLATED, ModelChoice, resolved_chat, run_
 from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
 from headscope.studies.shows import leakage_caution, model_facts, named_places
 from headscope.studies.study import Study
-from headscope.verify.links import (
+from headscope.verify.alignment_evidence import (
     AER,
     BESIDE,
     F1,
@@ -102,7 +107,7 @@ def verify_alignment(
     every set of heads. Raises `InputError` for pairs without links that people made.
     """
     from headscope.find.head_links import HeadLinker, links_of
-    from headscope.find.translation import with_heads
+    from headscope.find.translation_scores import with_heads
 
     began, seed = time.monotonic(), config.score.seed
     directions = read_directions(config.pairs, config.model.model, "test", seed=seed)

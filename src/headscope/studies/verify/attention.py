@@ -64,8 +64,8 @@ from headscope.studies.masked_tasks import (
 )
 from headscope.studies.shows import few_parts, model_facts
 from headscope.studies.tasks import read_tasks
-from headscope.studies.verify.masked_shows import masks_of
-from headscope.verify.looking import (
+from headscope.studies.verify.masked_tasks_show import masks_of
+from headscope.verify.attention_shares import (
     SETS,
     STATISTICS,
     Placed,
@@ -74,9 +74,9 @@ from headscope.verify.looking import (
     place_candidates,
     target_shares,
 )
-from headscope.verify.masks.asking import Planned, Way
-from headscope.verify.masks.conditions import OWN, TaskMasks, condition_of, mask_conditions
-from headscope.verify.masks.evidence import in_table, of_tasks
+from headscope.verify.masked_tasks.asking import Planned, Way
+from headscope.verify.masked_tasks.conditions import OWN, TaskMasks, condition_of, mask_conditions
+from headscope.verify.masked_tasks.evidence import in_table, of_tasks
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

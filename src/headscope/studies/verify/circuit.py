@@ -29,7 +29,7 @@ from headscope.evidence.rows import (
 )
 from headscope.evidence.runner import Replacements, kept_texts, pass_of
 from headscope.evidence.texts import TEXT_MEASURES
-from headscope.find.counterfactuals import contrasts, corrupted
+from headscope.find.attribution_scores import contrasts, corrupted
 from headscope.heads import Amount, HeadSet, count_of, named_scores, resolve_heads
 from headscope.measure.baseline import Rules
 from headscope.measure.statistics import counted
@@ -87,7 +87,7 @@ from headscope.studies.verify.reference import (
     translations,
 )
 from headscope.studies.verify.removal import measured_alone, read_test_directions
-from headscope.verify.faithfulness import (
+from headscope.verify.circuit_faithfulness import (
     CMD,
     CPR,
     DROP,
@@ -103,11 +103,11 @@ from headscope.verify.faithfulness import (
     random_rankings,
     sizes_of,
 )
-from headscope.verify.masks.asking import NEW_TOKENS, asked, rows_of
-from headscope.verify.masks.evidence import right
-from headscope.verify.translation import Removal
-from headscope.verify.translation.conditions import kept_losses
-from headscope.verify.translation.evidence import LOSSES
+from headscope.verify.masked_tasks.asking import NEW_TOKENS, asked, rows_of
+from headscope.verify.masked_tasks.evidence import right
+from headscope.verify.removal_translations import Removal
+from headscope.verify.removal_translations.conditions import kept_losses
+from headscope.verify.removal_translations.evidence import LOSSES
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -175,7 +175,8 @@ class VerifyCircuit(Removing, Selecting, InWorkers):
         Option(
             "What is kept: the loss of the reference or answer (loss, the default); chrF++ of "
             "translations (text); of tasks accuracy, or the logit of the answer minus that of a "
-            "wrong one (difference, the default where the data name it)."
+            "wrong one (difference, the default where the data name it).",
+            held="measure",
         ),
     ] = None
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)

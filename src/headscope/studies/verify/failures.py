@@ -42,9 +42,18 @@ from headscope.settings import UNSIGNED, MadeBy, Option, Settings
 from headscope.studies.models import steps_of
 from headscope.studies.study import Study
 from headscope.studies.verify.failures_show import show
-from headscope.verify.failure.classify import GOOD, LOSS, Case, Row, Rules, classify, failed, shares
-from headscope.verify.failure.judge import Verdicts, judge
-from headscope.verify.translation.measures import Translations, read_outputs
+from headscope.verify.failures_classes.classify import (
+    GOOD,
+    LOSS,
+    Case,
+    Row,
+    Rules,
+    classify,
+    failed,
+    shares,
+)
+from headscope.verify.failures_classes.judge import Verdicts, judge
+from headscope.verify.removal_translations.measures import Translations, read_outputs
 
 COMMAND = "verify failures"
 UNSEGMENTED = (

@@ -19,7 +19,7 @@ from headscope.evidence.blocks import (
 )
 from headscope.evidence.controls import DEFAULT
 from headscope.evidence.rows import Condition, Evidence
-from headscope.results.mask_tests import FamilyDetails, FamilyHeads, FamilyTests, TestedTask
+from headscope.results.masked_tasks import FamilyDetails, FamilyHeads, FamilyTests, TestedTask
 from headscope.settings import Option
 from headscope.shown.blocks import HeadSets, Section, Shown, Table, method_section, table_of
 from headscope.shown.words import count, enumeration, sentence_of
@@ -45,16 +45,20 @@ from headscope.studies.masked_tasks import (
 )
 from headscope.studies.shows import model_facts, places
 from headscope.studies.tasks import read_tasks
-from headscope.studies.verify.masked_shows import few_examples, mask_sections, trained_on_caution
-from headscope.verify.masks.asking import Mask, read_mask
-from headscope.verify.masks.conditions import (
+from headscope.studies.verify.masked_tasks_show import (
+    few_examples,
+    mask_sections,
+    trained_on_caution,
+)
+from headscope.verify.masked_tasks.asking import Mask, read_mask
+from headscope.verify.masked_tasks.conditions import (
     UNUSED,
     Family,
     families,
     family_conditions,
     parse_family,
 )
-from headscope.verify.masks.evidence import masks_evidence
+from headscope.verify.masked_tasks.evidence import masks_evidence
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

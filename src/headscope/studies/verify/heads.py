@@ -31,7 +31,7 @@ from headscope.shown.words import MEAN as MEAN_PART
 from headscope.shown.words import count
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, parts_of, scores_run
-from headscope.studies.find.translation import write_found_on
+from headscope.studies.find.translation_score import write_found_on
 from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.shows import (
@@ -50,9 +50,9 @@ from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.verify.reference import Reference, reference_number, translations
 from headscope.studies.verify.removal import read_test_directions
-from headscope.verify.translation import Removal
-from headscope.verify.translation.conditions import reference_alignment
-from headscope.verify.translation.single import COMPARED, single_removal
+from headscope.verify.removal_translations import Removal
+from headscope.verify.removal_translations.conditions import reference_alignment
+from headscope.verify.removal_translations.single import COMPARED, single_removal
 
 if TYPE_CHECKING:
     from headscope.data.pairs import PairFile

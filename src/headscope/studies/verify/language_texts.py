@@ -30,8 +30,8 @@ from headscope.studies.verify.reference import (
     drawn_apart,
     reference_number,
 )
-from headscope.verify.languages.conditions import Documents, Text, read_texts
-from headscope.verify.languages.evidence import text_evidence
+from headscope.verify.language_texts.conditions import Documents, Text, read_texts
+from headscope.verify.language_texts.evidence import text_evidence
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -51,14 +51,14 @@ from headscope.studies.verify.language_texts import (
     text_facts,
     text_uncertainty,
 )
-from headscope.verify.languages.conditions import (
+from headscope.verify.language_texts.conditions import (
     LAYER,
     NAMED,
     language_heads,
     layer_sets,
     plan_layers,
 )
-from headscope.verify.languages.evidence import profile
+from headscope.verify.language_texts.evidence import profile
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -77,7 +77,8 @@ class VerifyLayers(Removing):
         str | None,
         Option(
             "Count these by layer: a run folder of find lahis (each language's important heads), "
-            "a saved set, a CSV or JSON of layer and head, or a list: 5.3,7.11."
+            "a saved set, a CSV or JSON of layer and head, or a list: 5.3,7.11.",
+            held="heads",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
@@ -133,7 +134,7 @@ def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) ->
     They are what the run told apart into specific and general heads. Any other set is one entry,
     called `NAMED`.
     """
-    from headscope.find.importance import language_sets
+    from headscope.find.lahis_scores import language_sets
 
     if spec is None:
         return {}

@@ -11,7 +11,7 @@ from headscope.evidence.blocks import moved, uncertainty, verdict
 from headscope.evidence.rows import Condition, Evidence
 from headscope.evidence.table import own_heads
 from headscope.results.common import Leakage
-from headscope.results.mask_tests import MaskDetails, MaskedTask, MaskTests, OtherMask
+from headscope.results.masked_tasks import MaskDetails, MaskedTask, MaskTests, OtherMask
 from headscope.settings import UNSIGNED, Option
 from headscope.shown.blocks import METHOD, Section, Shown
 from headscope.shown.words import count, sentence_of, tasks_of
@@ -31,16 +31,16 @@ from headscope.studies.masked_tasks import (
 )
 from headscope.studies.shows import model_facts
 from headscope.studies.tasks import read_tasks
-from headscope.studies.verify.masked_shows import (
+from headscope.studies.verify.masked_tasks_show import (
     effect,
     few_examples,
     mask_sections,
     masks_of,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import NEW_TOKENS, Mask, read_mask
-from headscope.verify.masks.conditions import OWN, TaskMasks, mask_conditions
-from headscope.verify.masks.evidence import in_table, masks_evidence
+from headscope.verify.masked_tasks.asking import NEW_TOKENS, Mask, read_mask
+from headscope.verify.masked_tasks.conditions import OWN, TaskMasks, mask_conditions
+from headscope.verify.masked_tasks.evidence import in_table, masks_evidence
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

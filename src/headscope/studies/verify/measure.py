@@ -16,8 +16,8 @@ from headscope.studies.baseline import judge_translations
 from headscope.studies.study import Study
 from headscope.studies.verify.removal import comparison, described, read_losses
 from headscope.studies.verify.removal_show import show_removal
-from headscope.verify.translation.evidence import STATISTICS, has_texts
-from headscope.verify.translation.measures import read_outputs
+from headscope.verify.removal_translations.evidence import STATISTICS, has_texts
+from headscope.verify.removal_translations.measures import read_outputs
 
 
 @dataclass(frozen=True)

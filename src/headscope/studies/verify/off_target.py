@@ -78,6 +78,7 @@ DATA = Option(
     "What to translate: sentence pairs, with several --pair as PAIR=DATA; or what to continue: "
     "documents, as LANG=DATA; repeatable. May be left out for pocket.",
     metavar="DATA",
+    held="pairs",
 )
 
 

@@ -54,7 +54,7 @@ from headscope.studies.verify.walks import (
     task_subjects,
     walk_all,
 )
-from headscope.verify.successive import (
+from headscope.verify.one_by_one_steps import (
     HELPING,
     Order,
     Seen,
@@ -68,7 +68,7 @@ from headscope.verify.successive import (
     rank_changes,
     reordered,
 )
-from headscope.verify.translation.conditions import check_gate
+from headscope.verify.removal_translations.conditions import check_gate
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

@@ -64,7 +64,7 @@ from headscope.studies.verify.language_texts import (
     text_facts,
     text_uncertainty,
 )
-from headscope.verify.languages.conditions import (
+from headscope.verify.language_texts.conditions import (
     FULL,
     NAMED,
     LanguageHeads,
@@ -72,7 +72,7 @@ from headscope.verify.languages.conditions import (
     language_of,
     sets_by_language,
 )
-from headscope.verify.languages.evidence import matrix, own_texts, own_view
+from headscope.verify.language_texts.evidence import matrix, own_texts, own_view
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -96,6 +96,7 @@ class VerifyPerplexity(Removing, Selecting, InWorkers):
             "A run folder of find lahis; or a saved set, a CSV or JSON of layer and head, or a "
             "list: 5.3,7.11; for several languages LANG=HEADS, repeatable.",
             metavar="HEADS|LANG=HEADS",
+            held="heads",
         ),
     ] = field(metadata=UNSIGNED)
     k: Annotated[

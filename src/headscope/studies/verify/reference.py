@@ -21,7 +21,7 @@ from headscope.evidence.runner import ZERO, Replacements
 from headscope.results.common import ReferenceText
 from headscope.studies.leakage import check_reference
 from headscope.studies.models import POCKET, ModelChoice
-from headscope.verify.translation.conditions import Translating
+from headscope.verify.removal_translations.conditions import Translating
 
 if TYPE_CHECKING:
     from headscope.data.pairs import PairFile

@@ -65,14 +65,14 @@ from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, rea
 from headscope.studies.sentences import shown_conditions
 from headscope.studies.verify.reference import Reference, reference_number, translations
 from headscope.studies.verify.removal_show import answer, cautions, show_removal
-from headscope.verify.translation.conditions import (
+from headscope.verify.removal_translations.conditions import (
     ReferenceLosses,
     Removal,
     generate,
     reference_alignment,
     reference_losses,
 )
-from headscope.verify.translation.evidence import (
+from headscope.verify.removal_translations.evidence import (
     LOSSES,
     TEXTS,
     has_texts,
@@ -80,8 +80,8 @@ from headscope.verify.translation.evidence import (
     of_kinds,
     removal_evidence,
 )
-from headscope.verify.translation.evidence import STATISTICS as KNOWN
-from headscope.verify.translation.measures import (
+from headscope.verify.removal_translations.evidence import STATISTICS as KNOWN
+from headscope.verify.removal_translations.measures import (
     Translations,
     kept_from,
     output_rows,

@@ -37,7 +37,7 @@ from headscope.shown.words import (
 )
 from headscope.studies.sentences import sentences_of
 from headscope.studies.shows import ablation_facts, model_facts, named_places
-from headscope.verify.translation.evidence import GAP, KINDS, STATISTICS, TEXTS
+from headscope.verify.removal_translations.evidence import GAP, KINDS, STATISTICS, TEXTS
 
 #: chrF++ below which a model hardly translates, so that there is little to be lost.
 POOR = 25.0

@@ -14,7 +14,7 @@ from headscope.evidence.blocks import dose_lines, levels_table, uncertainty, ver
 from headscope.evidence.controls import Draws
 from headscope.evidence.rows import ORIGINAL, SELECTED, Basis, Condition, Evidence
 from headscope.evidence.table import own_heads
-from headscope.results.mask_tests import ScaledTask, ScalingDetails, ScalingTests
+from headscope.results.masked_tasks import ScaledTask, ScalingDetails, ScalingTests
 from headscope.settings import GIVEN, UNSIGNED, Option
 from headscope.shown.blocks import (
     Cell,
@@ -44,15 +44,15 @@ from headscope.studies.masked_tasks import (
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import model_facts
 from headscope.studies.tasks import TaskSides, read_tasks
-from headscope.studies.verify.masked_shows import (
+from headscope.studies.verify.masked_tasks_show import (
     effect,
     few_examples,
     mask_sections,
     masks_of,
     trained_on_caution,
 )
-from headscope.verify.masks.asking import MaskRecord, Planned
-from headscope.verify.masks.conditions import (
+from headscope.verify.masked_tasks.asking import MaskRecord, Planned
+from headscope.verify.masked_tasks.conditions import (
     GRID,
     TaskMasks,
     best_alpha,
@@ -64,7 +64,7 @@ from headscope.verify.masks.conditions import (
     halves_of,
     losses_by_alpha,
 )
-from headscope.verify.masks.evidence import in_table, masks_evidence, numbers_of
+from headscope.verify.masked_tasks.evidence import in_table, masks_evidence, numbers_of
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel

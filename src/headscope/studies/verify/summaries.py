@@ -48,7 +48,7 @@ from headscope.studies.verify.writing import (
     writing_verdict,
     written,
 )
-from headscope.verify.translation.conditions import check_gate
+from headscope.verify.removal_translations.conditions import check_gate
 from headscope.verify.writing.measures import OFF_TARGET_MEASURES, SUMMARY_MEASURES, measured
 from headscope.verify.writing.texts import Prompt, output_rows
 
@@ -99,6 +99,7 @@ class VerifySummaries(Removing, Selecting):
                     "where a column says it; repeatable. Without it pocket repeats sentences, "
                     "which is what it can do.",
                     metavar="LANG=FILE",
+                    held="documents",
                 ),
                 "limit": options.LIMIT,
             },
@@ -114,6 +115,7 @@ class VerifySummaries(Removing, Selecting):
             "{target_language}, its language.",
             typed=str,
             read=Template.from_option,
+            held="template",
         ),
     ] = TemplateField(None, Template)
     gate: Annotated[

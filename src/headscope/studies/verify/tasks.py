@@ -35,9 +35,14 @@ from headscope.studies.models import ModelChoice
 from headscope.studies.verify.reference import Reference, documents, reference_number
 from headscope.studies.verify.removal import alignment_heads, head_sets
 from headscope.studies.verify.tasks_show import answer, cautions, show
-from headscope.verify.other_tasks.evaluate import Outcome, main_metric, run_task, tasks_evidence
-from headscope.verify.other_tasks.library import GROUPS, HarnessExample, LoadedTask, load_tasks
-from headscope.verify.translation.conditions import check_gates
+from headscope.verify.removal_translations.conditions import check_gates
+from headscope.verify.tasks_evaluation.evaluate import (
+    Outcome,
+    main_metric,
+    run_task,
+    tasks_evidence,
+)
+from headscope.verify.tasks_evaluation.library import GROUPS, HarnessExample, LoadedTask, load_tasks
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -60,6 +65,7 @@ class VerifyTasks(Removing, Selecting):
         Option(
             "Task, group or pattern of lm-evaluation-harness, or task files; repeatable.",
             metavar="NAME|FILE|DIR",
+            held="examples",
             default=None,
         ),
     ] = field(metadata=UNSIGNED)

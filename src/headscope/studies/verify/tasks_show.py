@@ -28,7 +28,7 @@ from headscope.studies.shows import (
     named_places,
 )
 from headscope.studies.verify.removal_show import said_of
-from headscope.verify.other_tasks.evaluate import METRICS
+from headscope.verify.tasks_evaluation.evaluate import METRICS
 
 
 def show(result: TasksResult, run: Path) -> Shown:

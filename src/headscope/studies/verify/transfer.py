@@ -52,8 +52,8 @@ from headscope.studies.verify.writing import (
     writing_shown,
     writing_verdict,
 )
-from headscope.verify.languages.conditions import NAMED
-from headscope.verify.translation.conditions import check_gate
+from headscope.verify.language_texts.conditions import NAMED
+from headscope.verify.removal_translations.conditions import check_gate
 from headscope.verify.writing.measures import (
     TRANSFER_STATISTICS,
     best_ranks,
@@ -94,6 +94,7 @@ class VerifyTransfer(Removing):
             "Languages of the first and of the second statement, such as de-ru; repeatable. "
             "Without it every pair of the run's languages.",
             metavar="A-B",
+            held="direction",
         ),
     ] = ()
     data: Annotated[
@@ -102,6 +103,7 @@ class VerifyTransfer(Removing):
             "Prompts of your own: a file with a, b, prompt, answers_a, answers_b and, if "
             "wanted, stem and id. Without it those that come with headscope, in fifteen languages.",
             metavar="FILE",
+            held="pairs",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     up: Annotated[float, Option("Gate of the first language's heads.", metavar="G")] = 3.0

@@ -24,7 +24,7 @@ from headscope.runs import Run
 from headscope.studies.masked_tasks import TaskForMask, read_task_for_mask
 from headscope.studies.models import ModelChoice
 from headscope.studies.tasks import TaskChoice, answers
-from headscope.verify.successive import (
+from headscope.verify.one_by_one_steps import (
     Prepared,
     Seen,
     Step,

@@ -46,7 +46,7 @@ from headscope.shown.blocks import (
 from headscope.shown.words import arrow, count, sentence_of
 from headscope.studies.comparison import ALL_PARTS, Bench
 from headscope.studies.shows import ablation_facts, few_parts, model_facts
-from headscope.verify.languages.conditions import FULL, SPECIFIC, LanguageHeads, language_heads
+from headscope.verify.language_texts.conditions import FULL, SPECIFIC, LanguageHeads, language_heads
 from headscope.verify.writing.measures import OWN, A, B, Numbers
 from headscope.verify.writing.texts import Group, Prompt, write
 

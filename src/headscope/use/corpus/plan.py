@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from headscope.errors import InputError
 from headscope.heads import Gate
 from headscope.heads.store import write_bytes, writing
-from headscope.results.rating import (
+from headscope.results.rate import (
     LanguageScores,
     RatedFigures,
     RatedLanguage,

@@ -89,7 +89,9 @@ class RateChunks(_ByChunk):
     def work(self, chunk: str, documents: list[Document], workers: int) -> None:
         plan = self.plan
         unfit = [document.metadata[RECORD].why_not(plan.columns) for document in documents]
-        texts = [each.text for each, why in zip(documents, unfit, strict=True) if why is None]
+        texts = [
+            document.text for document, why in zip(documents, unfit, strict=True) if why is None
+        ]
         lm = model_of(plan.model)
         with _threads(plan.threads), following_chunk() as progress:
             began = time.monotonic()

@@ -398,7 +398,7 @@ def _names(
     for count in range(1, min(map(len, parts))):
         ends = sorted({".".join(names[-count:]) for names in parts})
         matches = [name for name in every if f".{name}".endswith(tuple(f".{end}" for end in ends))]
-        clear = not any(other.endswith(tuple(ends)) for other in others)
+        clear = not any(name.endswith(tuple(ends)) for name in others)
         # A name that counts layers would be no shorter than the whole names.
         counts = any(part.isdigit() for end in ends for part in end.split("."))
         if len(matches) == len(wanted) and clear and not counts:

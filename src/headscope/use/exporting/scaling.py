@@ -229,7 +229,9 @@ def output_projections(lm: LanguageModel, layers: Iterable[int]) -> dict[int, st
         for number in wanted:
             layer = stack[number]
             modules = [module for module in layer.modules() if id(module) not in inside]
-            writes = [each for each in modules if is_linear(each) and _writes(lm, layer, each)]
+            writes = [
+                module for module in modules if is_linear(module) and _writes(lm, layer, module)
+            ]
             if len(writes) != 1 or _has_experts(modules):
                 raise InputError(
                     f"layer {number}: no single linear map writes the whole feed-forward part to "

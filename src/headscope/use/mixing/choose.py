@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.errors import InputError
-from headscope.results.mixture import Count, LanguageMix
+from headscope.results.mix import Count, LanguageMix
 from headscope.use.mixing.index import Block, Index, Mask, SameTexts, mixed, score_order
 from headscope.use.mixing.plan import MixPlan
 

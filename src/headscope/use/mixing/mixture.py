@@ -17,7 +17,7 @@ from headscope.data.tables import descend
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.progress import Progress
-from headscope.results.mixture import (
+from headscope.results.mix import (
     Count,
     MixedCorpus,
     MixManifest,

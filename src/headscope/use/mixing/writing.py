@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from headscope.heads.store import write_bytes
 from headscope.progress import Progress
-from headscope.results.mixture import WrittenFile
+from headscope.results.mix import WrittenFile
 from headscope.use.corpus.records import JSONL_ENDINGS, compressed
 from headscope.use.mixing.index import Index, mixed
 from headscope.use.mixing.plan import MixPlan

@@ -88,8 +88,8 @@ def row_losses_with_and_without(
     """
 
     def work(places: list[int]) -> list[Losses]:
-        some = [rows[place] for place in places], [firsts[place] for place in places]
-        return batch_losses(lm, *some, gate, shared, replacement)
+        tokens, starts = [rows[place] for place in places], [firsts[place] for place in places]
+        return batch_losses(lm, tokens, starts, gate, shared, replacement)
 
     lengths = [len(row) for row in rows]
     waiting = lm.buckets(lengths, batch_tokens)[::-1]

@@ -29,7 +29,7 @@ from headscope.evidence.texts import MeasuredTexts, Outputs, measured_texts
 from headscope.heads import HeadSet
 from headscope.measure.identify import identifier_name, identify
 from headscope.measure.statistics import counted
-from headscope.verify.languages.conditions import FULL, NAMED, LanguageHeads
+from headscope.verify.language_texts.conditions import FULL, NAMED, LanguageHeads
 from headscope.verify.writing.texts import Group, Texts, output_rows
 
 #: Of a group, by statistic, the numbers of every prompt, (conditions, prompts, features).
@@ -130,8 +130,8 @@ def languages_of(
     """
     return {
         group.name: {
-            each.id: dict(Counter(code or "none" for code in codes).most_common())
-            for each, codes in zip(group.conditions, by_condition, strict=True)
+            condition.id: dict(Counter(code or "none" for code in codes).most_common())
+            for condition, codes in zip(group.conditions, by_condition, strict=True)
         }
         for group, by_condition in zip(groups, named or (), strict=named is not None)
     }
@@ -168,13 +168,15 @@ def measure_answers(
         a, b = (
             np.array(
                 [
-                    [follows(text, both[side]) for text, both in zip(own, answers, strict=True)]
-                    for own in made
+                    [follows(text, both[side]) for text, both in zip(texts, answers, strict=True)]
+                    for texts in made
                 ]
             )
             for side in (0, 1)
         )
-        above = np.array([[own["b"] - own["a"] for own in each] for each in ranked])
+        above = np.array(
+            [[rank["b"] - rank["a"] for rank in condition_ranks] for condition_ranks in ranked]
+        )
         shares = {
             "follows_a": a & ~b,
             "follows_b": b & ~a,

@@ -132,10 +132,10 @@ def example_lens(
         return min(own, default=None)
 
     lenses = []
-    for each in conditions:
-        if each.draw is not None:
+    for condition in conditions:
+        if condition.draw is not None:
             continue
-        with pass_of(each, lm.geometry, [0], replacements).applied(lm):
+        with pass_of(condition, lm.geometry, [0], replacements).applied(lm):
             layers = states(lm, [before]).after_layer[0]
         top = lens(lm, layers, SHOWN)
         ranks = token_ranks(lm, layers, [form.token for form in known]).tolist()
@@ -149,5 +149,5 @@ def example_lens(
             )
             for layer, (tokens, logits) in enumerate(zip(top.tokens, top.logits, strict=True))
         ]
-        lenses.append(LensCondition(each.id, tuple(rows)))
+        lenses.append(LensCondition(condition.id, tuple(rows)))
     return tuple(lenses)

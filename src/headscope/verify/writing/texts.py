@@ -59,12 +59,12 @@ def passes(
     `replacements` stand in the place of what gates remove, by the kind of ablation.
     """
     rows: dict[str, tuple[Condition, set[int]]] = {}
-    for group, own in zip(groups, places(groups), strict=True):
-        for each in group.conditions:
-            rows.setdefault(each.key, (each, set()))[1].update(own)
+    for group, prompt_places in zip(groups, places(groups), strict=True):
+        for condition in group.conditions:
+            rows.setdefault(condition.key, (condition, set()))[1].update(prompt_places)
     return {
-        key: pass_of(each, geometry, sorted(prompts), replacements)
-        for key, (each, prompts) in rows.items()
+        key: pass_of(condition, geometry, sorted(prompts), replacements)
+        for key, (condition, prompts) in rows.items()
     }
 
 
@@ -96,21 +96,25 @@ def write(
         special,
     )
     return [
-        [[made[each.key][at] for at in own] for each in group.conditions]
-        for group, own in zip(groups, places(groups), strict=True)
+        [[made[condition.key][at] for at in prompt_places] for condition in group.conditions]
+        for group, prompt_places in zip(groups, places(groups), strict=True)
     ]
 
 
 def output_rows(groups: Sequence[Group], texts: Texts, **columns: Any) -> Iterator[dict[str, Any]]:
     """One row a group, condition (by its id) and prompt; `columns` are more entries, alike."""
     for group, by_condition, *by_group in zip(groups, texts, *columns.values(), strict=True):
-        for each, made, *own in zip(group.conditions, by_condition, *by_group, strict=True):
-            for prompt, output, *values in zip(group.prompts, made, *own, strict=True):
+        for condition, made, *condition_columns in zip(
+            group.conditions, by_condition, *by_group, strict=True
+        ):
+            for prompt, output, *values in zip(
+                group.prompts, made, *condition_columns, strict=True
+            ):
                 yield {
                     "language": group.name,
                     "id": prompt.id,
-                    "condition": each.id,
-                    "draw": each.draw,
+                    "condition": condition.id,
+                    "draw": condition.draw,
                     "reference": prompt.reference,
                     "output": output,
                     **dict(zip(columns, values, strict=True)),
