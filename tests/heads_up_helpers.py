@@ -82,8 +82,8 @@ def whole(kind: Any, given: Any = None) -> Any:
             hint, how = hints[field.name], codec._how(field)
             if how.flat == "" and NoneType not in get_args(hint):
                 made |= whole(hint, made)
-            elif how.flat is None and (field.name in made or _needed(field)):
-                made[field.name] = whole(hint, made.get(field.name))
+            elif how.flat is None and ((name := how.name or field.name) in made or _needed(field)):
+                made[name] = whole(hint, made.get(name))
         return made
     if origin is tuple and parts[1:] == (...,):
         return [whole(parts[0], each) for each in given or ()]

@@ -746,4 +746,4 @@ def test_a_fresh_process_agrees(tmp_path: Path) -> None:
         [sys.executable, "-c", FRESH.format(path=sys.path, deeds=deeds)],
         cwd=tmp_path, capture_output=True, text=True, check=True, timeout=300,
     )  # fmt: skip
-    assert json_of(done.stdout.splitlines()[-1]) == pytest.approx(anew(deeds), abs=1e-6)
+    assert json.loads(done.stdout.splitlines()[-1]) == pytest.approx(anew(deeds), abs=1e-6)

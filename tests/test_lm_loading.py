@@ -16,7 +16,6 @@ from typing import Any, ClassVar
 import pytest
 import torch
 
-from conftest import json_of
 from headscope.errors import InputError, MissingExtra
 from headscope.lm import loading
 from headscope.lm.loading import load
@@ -191,7 +190,7 @@ def ask(home: Path, *questions: Question, **environment: str) -> list[str]:
         check=False,
     )
     assert result.returncode == 0, result.stderr
-    answers: list[str] = json_of(result.stdout)
+    answers: list[str] = json.loads(result.stdout)
     return answers
 
 

@@ -308,7 +308,7 @@ def language(values: tuple[float, ...], specific: tuple[int, ...]) -> LahisLangu
     """A language of a run of LAHIS: four heads, three of them important."""
     heads = scored(*values)
     return LahisLanguage(
-        heads=heads, documents=30, left_out=0, fewer_than_usual=False, tokens=900, loss=2.0,
+        scored=heads, documents=30, left_out=0, fewer_than_usual=False, tokens=900, loss=2.0,
         threshold=0.001, important=3, specific=tuple(heads[at] for at in specific),
         halves=SetOverlap(0.5, 0.08, 0.1, 0.01),
     )  # fmt: skip
@@ -316,7 +316,7 @@ def language(values: tuple[float, ...], specific: tuple[int, ...]) -> LahisLangu
 
 def heads_result(general: int = 1) -> LahisResult:
     return LahisResult(
-        heads=scored(0.004, 0.003, 0.002, 0.001), quantile=0.9, update_gate=False, general_in=2,
+        scored=scored(0.004, 0.003, 0.002, 0.001), quantile=0.9, update_gate=False, general_in=2,
         general=(GeneralHead(0, 0, 2),)[:general], general_expected=0.25,
         languages={
             "de": language((0.004, 0.003, 0.002, 0.001), (1, 2)),
@@ -627,7 +627,7 @@ def gates_result(trained: float, random: float, trainings: int = 2) -> SoftGateR
         gate_seed=4, by_seed={"accuracy": (trained,)},
     )  # fmt: skip
     table = effects(values, [str(at) for at in range(100)])
-    return SoftGateResult(heads=scored(0.5, 0.5), evidence=table, details=details)
+    return SoftGateResult(scored=scored(0.5, 0.5), evidence=table, details=details)
 
 
 @pytest.mark.parametrize(

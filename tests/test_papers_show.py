@@ -112,7 +112,7 @@ def test_the_index_links_only_to_pages_below_it(tmp_path: Path, report: str) -> 
     run = made.write_papers(tmp_path / "run")
     links = [one["href"] for _, one in seen(run).elements if "href" in one]
     assert "./lahis/report.html" in links
-    papers = json.loads((run / "result.json").read_text("utf-8"))["papers"]
+    papers = json.loads((run / "result.json").read_text("utf-8"))["details"]["papers"]
     other = made.write_papers(tmp_path / "o", papers=[{**one, "report": report} for one in papers])
     links = [one["href"] or "" for _, one in seen(other).elements if "href" in one]
     assert all(link.startswith("#") for link in links)
@@ -143,11 +143,11 @@ def test_hostile_text_is_shown_and_never_becomes_an_element(
 
 
 def without(key: str) -> Callable[[dict[str, Any]], object]:
-    return lambda result: result.pop(key)
+    return lambda result: result["details"].pop(key)
 
 
 def experiment_with(**more: Any) -> Callable[[dict[str, Any]], object]:
-    return lambda result: result["experiments"][0].update(more)
+    return lambda result: result["details"]["experiments"][0].update(more)
 
 
 RAGGED = {"kind": "heatmap", "title": "t", "rows": ["a", "b"], "columns": ["c"], "scale": "s",
@@ -166,10 +166,10 @@ LOGARITHM = {"kind": "lines", "title": "t", "x": "x", "y": "y", "logarithmic": T
         without("paper"),
         without("experiments"),
         without("answer"),
-        lambda result: result.update(experiments={"a": 1}),
-        lambda result: result.update(answer="yes"),
-        lambda result: result["answer"].update(claims=[{"holds": True}]),
-        lambda result: result["experiments"].append(result["experiments"][0]),
+        lambda result: result["details"].update(experiments={"a": 1}),
+        lambda result: result["details"].update(answer="yes"),
+        lambda result: result["details"]["answer"].update(claims=[{"holds": True}]),
+        lambda result: result["details"]["experiments"].extend(result["details"]["experiments"]),
         experiment_with(state="maybe"),
         experiment_with(runs=None),
         experiment_with(tables=[SHORT]),

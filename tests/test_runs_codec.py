@@ -153,10 +153,10 @@ def old_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     values = np.arange(96, dtype=float).reshape(8, 12)
     with open_run(folder, "find induction", {}, {}) as run:
         save_scores(folder, headscope.HeadScores(geometry, values, "induction"))
-        run.finish(encode(ScoresResult(heads=())))
-    assert headscope.read_run(folder).format == 1
+        run.finish(encode(ScoresResult(scored=())))
+    assert headscope.read_run(folder).format == 2
     done = json.loads((folder / "DONE.json").read_text("utf-8"))
-    assert done.pop("format") == 1
+    assert done.pop("format") == 2
     (folder / "DONE.json").write_text(json.dumps(done), "utf-8")
     return folder
 

@@ -225,9 +225,9 @@ def _losses(task: Task, records: Mapping[Condition, MaskRecord]) -> dict[float, 
 def _show(result: ScalingTests, run: Path) -> Shown:
     """The loss by α beside random masks, and the chosen α on other examples."""
     evidence, tasks, main = result.evidence, result.details.tasks, result.evidence.selected[0]
-    curves = [_by_strength(result, name) for name in tasks]
+    curves = [curve for name in tasks for curve in _by_strength(result, name)]
     effects = effect(evidence, main)
-    figure = effects if len(tasks) > 1 and effects else curves[0]
+    figure = effects if len(tasks) > 1 and effects else [*curves, effects][0]
     left = [block for block in (*curves, effects) if block and block is not figure]
     examples = sum(task.examples for task in tasks.values())
     return Shown(
@@ -293,19 +293,19 @@ def _finding(tasks: Mapping[str, ScaledTask]) -> str:
     )
 
 
-def _by_strength(result: ScalingTests, name: str) -> Lines:
-    """The loss of a task by α, beside random masks and the original model."""
+def _by_strength(result: ScalingTests, name: str) -> Iterator[Lines]:
+    """The loss of a task by α, beside random masks and the original model; none of a single α."""
     tried = result.details.tried
-    lines = next(dose_lines(tried, "nll", name))
     base = tried.level("nll", None, name)
-    level = Series(ORIGINAL, ((0.0, base.value), (1.0, base.value))) if base else None
-    return replace(
-        lines,
-        title=f"{arrow(name)}: loss by α",
-        series=(*lines.series, *([level] if level else [])),
-        x="α of the heads outside the mask (0: removed, 1: original)",
-        note=f"{count(result.details.tasks[name].chosen_on, 'example')} that α is chosen on",
-    )
+    level = [Series(ORIGINAL, ((0.0, base.value), (1.0, base.value)))] if base else []
+    for lines in dose_lines(tried, "nll", name):
+        yield replace(
+            lines,
+            title=f"{arrow(name)}: loss by α",
+            series=(*lines.series, *level),
+            x="α of the heads outside the mask (0: removed, 1: original)",
+            note=f"{count(result.details.tasks[name].chosen_on, 'example')} that α is chosen on",
+        )
 
 
 def _choice(result: ScalingTests) -> Table:
