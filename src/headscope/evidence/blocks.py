@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from math import ceil, isnan
+from typing import Any
 
 from headscope.estimates import Draws, Estimate
 from headscope.evidence.controls import FREE, MATCHED
@@ -16,6 +18,7 @@ from headscope.evidence.rows import (
     WHOLE,
     Condition,
     Evidence,
+    Level,
     Scored,
     Tested,
 )
@@ -33,6 +36,7 @@ from headscope.shown.blocks import (
 from headscope.shown.words import (
     arrow,
     between,
+    capitalised,
     count,
     enumeration,
     p_value,
@@ -170,17 +174,46 @@ def few_sets(evidence: Evidence, wanted: int) -> list[str]:
 
 
 def uncertainty(
-    evidence: Evidence, statistic: str, condition: Condition, examples: str
+    evidence: Evidence,
+    statistic: str,
+    conditions: Sequence[Condition],
+    examples: str,
+    option: str = "--draws",
 ) -> tuple[str, str]:
     """How many examples and random sets there are, what p over draws they allow, and what would
     help."""
-    test, _ = beside_random(evidence.against(statistic, condition))
-    if test is None:
-        return f"Intervals are over {examples}; there is no p over draws.", ""
-    over = (
-        f"Intervals are over {examples}" if test.difference.bounded else f"{examples}, no interval"
+    found = (
+        beside_random(evidence.against(statistic, each, part))[0]
+        for each, part in product(conditions, places(evidence, statistic))
     )
-    return f"{over}; {draws_words(test.draws)}.", draws_remedy(test.draws, evidence.alpha)
+    tests = [test for test in found if test is not None]
+    if not tests:
+        return f"Intervals are over {examples}; there is no p over draws.", ""
+    bounded = any(test.difference.bounded for test in tests)
+    over = f"Intervals are over {examples}" if bounded else f"{examples}, no interval"
+    draws = min(test.draws for test in tests)
+    return f"{over}; {draws_words(draws)}.", draws_remedy(draws, evidence.alpha, option)
+
+
+def places(evidence: Evidence, statistic: str) -> tuple[str | None, ...]:
+    """Where the numbers of a statistic stand: over all parts (None), or in each where these have
+    no mean."""
+    parts = dict.fromkeys(row.part for row in evidence.levels if row.statistic == statistic)
+    return (None,) if len(parts) == 1 or WHOLE in parts else tuple(parts)
+
+
+def examples_words(evidence: Evidence, statistic: str, example: str) -> str:
+    """How many examples a statistic is over, of parts without a mean in each."""
+    where = places(evidence, statistic)
+    sizes = [
+        row.examples
+        for row in evidence.levels
+        if row.statistic == statistic and (row.part in where or where == (None,))
+    ]
+    most = max(sizes, default=0)
+    if where == (None,) or min(sizes) == most:
+        return count(most, example) + ("" if where == (None,) else " of each part")
+    return f"{min(sizes)} to {most} {example}s of each part"
 
 
 def draws_words(draws: int) -> str:
@@ -193,10 +226,10 @@ def least_draws(alpha: float) -> int:
     return ceil(1 / alpha - 1e-9) - 1 if alpha > 0 else 0
 
 
-def draws_remedy(draws: int, alpha: float = LEVEL) -> str:
+def draws_remedy(draws: int, alpha: float = LEVEL, option: str = "--draws") -> str:
     """The option for more draws, where these are too few for a p of `alpha`."""
     few = least_draws(alpha)
-    return f"--draws {max(WANTED, few)}" if draws < few else ""
+    return f"{option} {max(WANTED, few)}" if draws < few else ""
 
 
 def moved(
@@ -230,7 +263,8 @@ def unmoved(evidence: Evidence, statistic: str, examples: str = "output") -> str
         return ""
     own, row = evidence.statistics[statistic], max(rows, key=lambda row: row.examples)
     words, many = f"{own.words[:1].upper()}{own.words[1:]}", count(row.examples, examples)
-    if own.unit != SHARE:
+    # Of other shares it need not be outputs that are counted.
+    if own.unit != SHARE or row.value not in (0, 1):
         return f"{words}: {own.number(row)} in every condition ({many})."
     side, bound = ("lower", row.low) if row.value == 1 else ("upper", row.high)
     end = "" if isnan(bound) else f"; 95\u00a0% {side} bound {own.number(bound)}"
@@ -251,41 +285,38 @@ def levels_table(
     evidence: Evidence, names: Sequence[str], title: str, note: str = "", part: str | None = None
 ) -> Table:
     """Statistics under every condition, the first with its change; random draws as their mean."""
-    names = [name for name in names if evidence.level(name, None, part) is not None]
-    own = [evidence.statistics[name] for name in names]
+    own, none = [evidence.statistics[name] for name in names], Cell()
+    rows: list[Row] = []
     if not names:
         return Table(title, (), ())
 
-    def row(words: str, scores: Sequence[Scored], change: Cell, ends: Cell) -> Row:
-        cells = [statistic.cell(score) for statistic, score in zip(own, scores, strict=True)]
-        return Row(words, (cells[0], change, ends, *cells[1:]))
+    def add(words: str, scores: Sequence[Scored], change: Cell = none, ends: Cell = none) -> None:
+        if any(score is not None for score in scores):
+            cells = [statistic.cell(score) for statistic, score in zip(own, scores, strict=True)]
+            rows.append(Row(words, (cells[0], change, ends, *cells[1:])))
 
-    base = [evidence.level(name, None, part) for name in names]
-    rows = [
-        row(evidence.original.of or ORIGINAL, [*base[:1], *map(_value, base[1:])], Cell(), Cell())
-    ]
-    for condition in evidence.references:
-        levels = [evidence.level(name, condition, part) for name in names]
-        if levels[0] is not None:
-            change = own[0].gap(levels[0].change)
-            rows.append(row(condition.id, [*map(_value, levels)], change, Cell()))
-    for condition in evidence.selected:
-        levels = [evidence.level(name, condition, part) for name in names]
-        if levels[0] is None:
-            continue
-        change = own[0].gap(levels[0].change)
-        rows.append(row(condition.named(), [*map(_value, levels)], change, Cell()))
-        for control in evidence.controls:
+    def levels(condition: Condition) -> list[Level | None]:
+        return [evidence.level(name, condition, part) for name in names]
+
+    base = levels(evidence.original)
+    add(evidence.original.of or ORIGINAL, [*base[:1], *map(_value, base[1:])])
+    for condition in (*evidence.references, *evidence.selected):
+        scores = levels(condition)
+        selected = condition in evidence.selected
+        change = own[0].gap(scores[0].change if scores[0] else None)
+        add(condition.named() if selected else condition.id, [*map(_value, scores)], change)
+        for control in evidence.controls if selected else ():
             draws = [evidence.draws(name, condition, control, part) for name in names]
             if evidence.reference(condition, control):
                 continue
+            step = ends = none
             if draws[0].each and base[0] is not None:
-                step = Estimate(draws[0].mean - base[0].value)
-                ends = own[0].shown(Estimate(draws[0].mean, draws[0].low, draws[0].high))
-                words = f"{condition.named(control)} ({len(draws[0].each)})"
-                cells = [drawn.mean for drawn in draws]
-                between_ = Cell(between(ends.low, ends.high, own[0].digits))
-                rows.append(row(words, cells, own[0].gap(step), between_))
+                step = own[0].gap(Estimate(draws[0].mean - base[0].value))
+                shown = own[0].shown(Estimate(draws[0].mean, draws[0].low, draws[0].high))
+                ends = Cell(between(shown.low, shown.high, own[0].digits))
+            many = max(len(drawn.each) for drawn in draws)
+            means = [drawn.mean if drawn.each else None for drawn in draws]
+            add(f"{condition.named(control)} ({many})", means, step, ends)
     columns = (
         own[0].title,
         "change",
@@ -347,9 +378,9 @@ def parts_table(
     chance: Mapping[str, float | None] | None = None,
 ) -> Table:
     """A statistic by part: original, selected and random heads, and the tests; no column that no
-    part fills. `chance` is what guessing gives, by part."""
+    part fills. Their mean stands in the table of all conditions."""
     own, rows = evidence.statistics[statistic], dict[str, dict[str, Cell]]()
-    for part in evidence.parts:
+    for part in evidence.single:
         base, now = (evidence.level(statistic, compared, part) for compared in (None, condition))
         if base is None or now is None:
             continue
@@ -383,9 +414,10 @@ def named_part(evidence: Evidence, part: str) -> str:
     return f"mean of {len(evidence.single)}" if part == WHOLE else arrow(part)
 
 
-def draws_table(evidence: Evidence, names: Sequence[str], condition: Condition) -> Table:
+def draws_table(
+    evidence: Evidence, names: Sequence[str], condition: Condition, title: str = "Random draws"
+) -> Table:
     """Every random draw beside selected heads: what it did, and its heads."""
-    names = [name for name in names if name in evidence.statistics]
     rows = [
         Row(
             f"{control}, {draw.draw}",
@@ -399,28 +431,40 @@ def draws_table(evidence: Evidence, names: Sequence[str], condition: Condition) 
         for draw in evidence.of_control(condition, control)
     ]  # fmt: skip
     columns = (*(evidence.statistics[name].title for name in names), "heads")
-    return Table("Random draws", columns, tuple(rows))
+    return Table(title, columns, tuple(rows))
 
 
 def tables(
     evidence: Evidence,
     names: Sequence[str],
-    condition: Condition,
+    conditions: Sequence[Condition],
     examples: str = "examples",
-    note: str = "",
 ) -> Section:
-    """All numbers of some statistics: by part, under every condition, tests and single draws."""
-    own = [name for name in names if evidence.level(name) is not None]
-    comparisons = [
-        parts_table(evidence, name, condition, evidence.statistics[name].words, examples)
-        for name in own
-        if len(evidence.single) > 1
+    """All numbers of some statistics: by part under `conditions`, over all parts under every one,
+    tests and single draws; of parts without a mean in each of them."""
+    known = [name for name in names if name in evidence.statistics]
+    whole = [name for name in known if places(evidence, name) == (None,)]
+    apart = [name for name in known if name not in whole]
+    made, draws = list[Table](), list[Table]()
+    for each in conditions:
+        of = f", {each.named()}" if len(conditions) > 1 else ""
+        for name in whole:
+            if len({row.part for row in evidence.levels if row.statistic == name}) > 1:
+                title = capitalised(evidence.statistics[name].title) + of
+                made.append(parts_table(evidence, name, each, title, examples))
+        draws.append(draws_table(evidence, whole, each, f"Random draws{of}"))
+    made += [
+        levels_table(evidence, whole, "Under every condition"),
+        table_of_tests(evidence, whole, examples),
+        *draws,
     ]
-    levels = levels_table(evidence, own, "Under every condition", note)
-    tests = table_of_tests(evidence, own, examples)
-    draws = draws_table(evidence, own, condition)
-    blocks = [*comparisons, levels, *(table for table in (tests, draws) if table.rows)]
-    return Section("Values and tests", blocks)
+    for part in evidence.single if apart else ():
+        name = named_part(evidence, part)
+        made += [
+            levels_table(evidence, apart, f"{name}, under every condition", part=part),
+            table_of_tests(evidence, apart, examples, part, f"{name}, selected minus random"),
+        ]
+    return Section("Values and tests", [table for table in made if table.rows])
 
 
 # ---- figures -----------------------------------------------------------------------------------
@@ -467,6 +511,25 @@ def forest(
         statistic.digits,
         note,
     )
+
+
+def forests_by_unit(
+    evidence: Evidence, names: Iterable[str], conditions: Sequence[Condition]
+) -> Iterator[Forest]:
+    """Several statistics in a forest for each unit, over all parts where they have a mean."""
+    units: dict[tuple[Any, ...], list[tuple[str, str, Condition, str | None]]] = {}
+    for name, each in product(names, conditions):
+        own = evidence.statistics[name]
+        for part in places(evidence, name):
+            words = [capitalised(own.words)]
+            words += [each.named()] if len(conditions) > 1 else []
+            words += [named_part(evidence, part)] if part else []
+            row = (", ".join(words), name, each, part)
+            units.setdefault((own.unit, own.better, own.bounds), []).append(row)
+    for rows in units.values():
+        title = f"{rows[0][0] if len(rows) == 1 else 'Other measures'}: selected minus random heads"
+        if drawn := forest(evidence, rows, title):
+            yield drawn
 
 
 def by_part(

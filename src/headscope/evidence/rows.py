@@ -399,8 +399,9 @@ class Evidence:
 
     @property
     def main(self) -> Condition:
-        """The selected heads of which a page speaks: the most, at the first gate and kind."""
-        return max(self.selected, key=lambda condition: condition.k)
+        """The selected heads of which a page speaks: the most, at the first gate and kind; the
+        model as it is where none are changed."""
+        return max(self.selected, key=lambda condition: condition.k, default=self.original)
 
     def of_control(self, condition: Condition, control: str) -> list[Condition]:
         """The draws of a control for selected heads."""

@@ -122,6 +122,11 @@ def sentence_of(words: str) -> str:
     return f"{words[:1].upper()}{words[1:]}{end}" if words else ""
 
 
+def capitalised(words: str) -> str:
+    """Words at the beginning of a line; names such as chrF++ stay as they are."""
+    return f"{words[:1].upper()}{words[1:]}" if words.split()[0].islower() else words
+
+
 def languages_of(direction: str) -> tuple[str, str]:
     """Source and target of `en-de`, `pt-BR-en` or `eng_Latn-deu_Latn`."""
     match = _DIRECTION.fullmatch(direction)

@@ -38,7 +38,7 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
     sections = [
         Section("Heads", [best]),
         Section("Removal", [removal or missing], brief=True),
-        tables(evidence, ["chrf"], evidence.main, "sentences"),
+        tables(evidence, ["chrf"], [evidence.main], "sentences"),
         Section("Layers", [layers_map(parts, by, result.threshold)]),
         Section("Classes of heads", [classes_table(parts, result)]),
         *sentences_section(result.scored, result.run or run),
@@ -55,7 +55,7 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
         "Which heads find the source word while the model translates, and what happens without "
         "them?",
         _finding(result, by),
-        *uncertainty(evidence, "chrf", evidence.main, _examples(result)),
+        *uncertainty(evidence, "chrf", [evidence.main], _examples(result)),
         list(_cautions(result)),
         [
             *model_facts(result.model_name, len(result.scored)),

@@ -15,16 +15,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from headscope import options
-from headscope.evidence.blocks import (
-    by_part,
-    few_sets,
-    forest,
-    levels_table,
-    moved,
-    table_of_tests,
-    uncertainty,
-    verdict,
-)
+from headscope.evidence.blocks import few_sets, verdict
 from headscope.evidence.controls import Beside, Changing, Draws, SelectedHeads, planned
 from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import Numbers, evidence_of_parts
@@ -34,11 +25,12 @@ from headscope.progress import Progress
 from headscope.results.common import ComparedDetails, ComparedResult, Leakage, TableResult
 from headscope.runs import encode
 from headscope.settings import UNSIGNED
-from headscope.shown.blocks import HeadSets, Section, Shown, method_section
-from headscope.shown.words import count, sentence_of
+from headscope.shown.blocks import Shown
+from headscope.shown.words import sentence_of
 from headscope.studies.baseline import Works
+from headscope.studies.comparison_page import Extras, Words, page
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
-from headscope.studies.shows import ablation_facts, leakage_caution, model_facts, named_places
+from headscope.studies.shows import leakage_caution
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference
 
@@ -202,17 +194,6 @@ def beside_controls(
     return planned(sets, how, basis, config.ablate)
 
 
-@dataclass(frozen=True)
-class Words:
-    """What the page of a comparison says of itself: its title and question, what an example is
-    called, and how it was measured."""
-
-    title: str
-    question: str
-    example: str
-    method: str
-
-
 @dataclass(frozen=True, kw_only=True)
 class Comparison(Generic[Config, Part]):
     """A command that compares a model with and without heads.
@@ -225,7 +206,9 @@ class Comparison(Generic[Config, Part]):
         heads: which heads are changed, by part.
         measure: the numbers of every example under every condition, as a table.
         answer: table and details to the verdict in words; without it by the first statistic.
-        show: a result and its run folder to the page; without it that of the table in `words`.
+        words: what its page says of every result.
+        extras: what the page of a result says that does not follow from its table, such as outputs
+            of its run folder.
         examples: what an example is called, in the plural; empty: `cautions` tell of leakage.
         works: whether the model does the task at all.
         cautions: what weakens the answer, beside what weakens any, in sentences.
@@ -243,6 +226,7 @@ class Comparison(Generic[Config, Part]):
     answer: Callable[[Evidence, Any], str] = lambda found, details: verdict(found, _first(found))
     show: Callable[[Any, Path], Shown] | None = None
     words: Words | None = None
+    extras: Callable[[Any, Path], Extras] = lambda result, run: Extras()
     examples: str = "texts"
     ready: Callable[[LanguageModel, Config, Examples[Part]], tuple[Config, Examples[Part]]] = (
         lambda lm, config, examples: (config, examples)
@@ -255,8 +239,13 @@ class Comparison(Generic[Config, Part]):
     @property
     def study(self) -> Study:
         """Its command, page and function."""
-        show = self.show or (lambda result, run: self._page(result))
-        return Study(self.settings, self.run, result=self.result, show=show)
+        return Study(self.settings, self.run, result=self.result, show=self.show or self.page)
+
+    def page(self, result: ComparedResult, run: Path) -> Shown:
+        """The page of a result in its run folder."""
+        if self.words is None:
+            raise TypeError(f"{self.command} has neither a page nor words for one")
+        return page(result, self.words, self.extras(result, run))
 
     def run(
         self, config: Config, out: Path | None = None, progress: Progress | None = None
@@ -343,39 +332,6 @@ class Comparison(Generic[Config, Part]):
             *few_sets(found, details.draws),
         )
         return replace(result, verdict=self.answer(found, details), cautions=cautions)
-
-    def _page(self, result: ComparedResult) -> Shown:
-        """The page that follows from the table alone."""
-        if self.words is None:
-            raise TypeError(f"{self.command} has neither a page nor words for one")
-        found, main, words = result.evidence, result.evidence.main, self.words
-        first, names = _first(found), list(found.statistics)
-        level, several = found.level(first), f"{words.example}s"
-        heads = {each.named(): named_places(each.heads) for each in found.selected if each.heads}
-        return Shown(
-            words.title,
-            words.question,
-            [sentence_of(result.verdict), *moved(found, first, main)],
-            *uncertainty(found, first, main, count(level.examples if level else 0, words.example)),
-            result.cautions,
-            [*model_facts(result.model_name), *ablation_facts(result.details)],
-            [
-                Section("Heads", [HeadSets("Selected heads", heads)]),
-                Section(
-                    "Values and tests",
-                    [
-                        levels_table(found, names, "Under every condition"),
-                        table_of_tests(found, names, several),
-                    ],
-                ),
-                method_section(words.method),
-            ],
-            forest(
-                found,
-                by_part(found, first, main),
-                f"{found.statistics[first].words}: selected minus random heads",
-            ),
-        )
 
 
 def _first(found: Evidence) -> str:

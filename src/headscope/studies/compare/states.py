@@ -218,7 +218,7 @@ def _show(result: ComparedStates, run: Path) -> Shown:
             sentence_of(result.verdict),
             *moved(evidence, "cosine", main, "In the later half of the layers, under the mask"),
         ],
-        *uncertainty(evidence, "cosine", main, f"{states.samples} samples"),
+        *uncertainty(evidence, "cosine", [main], f"{states.samples} samples"),
         result.cautions,
         [
             *model_facts(result.model_name),
@@ -228,7 +228,7 @@ def _show(result: ComparedStates, run: Path) -> Shown:
         ],
         [
             Section("Heads", [removed]),
-            tables(evidence, ["cosine"], main, "samples"),
+            tables(evidence, ["cosine"], [main], "samples"),
             Section("Through the lens", [_ranks(details), _lens_table(details.lens)]),
             Section(
                 "Layers in numbers",

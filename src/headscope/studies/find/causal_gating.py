@@ -108,7 +108,7 @@ PART, FITTED = "held out", "fitted gates"
 MEASURES = {"nll": Statistic("the loss of the answers", "lower", "nats a token")}
 PREDICTED = (
     "Predicted: a higher loss without facilitating heads, a lower one without interfering ones, no "
-    "change without irrelevant ones"
+    "change without irrelevant ones."
 )
 
 
@@ -371,7 +371,7 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
         f"Which heads of {result.model_name} does {tasks_of([details.task])} need, which are in "
         "its way, and which have no effect?",
         [sentence_of(result.verdict), f"Candidates by their gates: {by_gates}."],
-        *(uncertainty(table, "nll", table.main, examples) if table.selected else ("", "")),
+        *(uncertainty(table, "nll", [table.main], examples) if table.selected else ("", "")),
         [*result.cautions, *_one_seed(details)],
         [
             *model_facts(result.model_name, len(result.scored)),
@@ -383,7 +383,7 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
             Section("Heads", [_sets(result)]),
             Section("Roles", [_role_table(result)], brief=True),
             *(
-                [tables(table, ["nll"], table.main, "examples", PREDICTED)]
+                [replace(tables(table, ["nll"], [table.main]), lead=PREDICTED)]
                 if table.selected
                 else []
             ),

@@ -494,7 +494,7 @@ def _show(result: SoftGateResult, run: Path) -> Shown:
             ("seeds", str(seeds)),
         ],
         [
-            tables(evidence, [*MEASURES], main, "contexts", _left_out(pairs)),
+            tables(evidence, [*MEASURES], [main], "contexts"),
             Section("Gates", [_gates(details), gated]),
             Section("Training", [_losses(details), _trainings(result)]),
             method_section(

@@ -43,7 +43,7 @@ from headscope.studies.use.prompts import (
     rendered,
     written,
 )
-from headscope.studies.use.steering import Steer, comparison, show_steered
+from headscope.studies.use.steering import Steer, comparison
 from headscope.studies.verify.writing import shown_outputs
 
 if TYPE_CHECKING:
@@ -314,7 +314,7 @@ def _carry_out(
 
 def _show(result: AdaptedModel | Steering, run: Path) -> Shown:
     if isinstance(result, Steering):
-        return show_steered(result, run)
+        return comparison.page(result, run)
     return _show_adapted(result, run)
 
 

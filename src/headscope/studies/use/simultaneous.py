@@ -383,7 +383,7 @@ def _show(result: SimultaneousResult, run: Path) -> Shown:
         "Simultaneous translation",
         "Do the heads say when to wait for more of the source?",
         said,
-        *uncertainty(evidence, main, curve, examples),
+        *uncertainty(evidence, main, [curve], examples),
         result.cautions,
         [
             *model_facts(result.model_name, len(details.heads)),

@@ -31,7 +31,7 @@ from headscope.heads.adaptation import Adaptation
 from headscope.heads.resolve import place_of
 from headscope.results.writing import Steering, SteeringDetails
 from headscope.settings import UNSIGNED, Option
-from headscope.shown.blocks import HeadSets, Section, Shown
+from headscope.shown.blocks import Section
 from headscope.studies.comparison import (
     Bench,
     Chosen,
@@ -40,10 +40,10 @@ from headscope.studies.comparison import (
     Examples,
     Measured,
 )
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.models import POCKET
 from headscope.studies.pairs import PairsChoice, read_directions
-from headscope.studies.shows import named_places
 from headscope.studies.use.gates import GateChoice, factors_section
 from headscope.studies.use.gates import about as about_gate
 from headscope.studies.use.prompts import (
@@ -60,8 +60,8 @@ from headscope.studies.verify.writing import (
     few_prompts,
     groups_of,
     keep_numbers,
+    writing_extras,
     writing_heads,
-    writing_shown,
     writing_verdict,
 )
 from headscope.verify.language_texts.conditions import NAMED
@@ -443,31 +443,35 @@ def astray_files(
     }
 
 
-def show_steered(result: Steering, run: Path) -> Shown:
-    """Answers in another language under every factor, with tests, charts, heads and answers."""
+WORDS = Words(
+    "Steering the language of answers",
+    "Are fewer answers in another language than asked for if a language's heads are scaled?",
+    "prompt",
+    "The heads of the language that is asked for are multiplied by a factor (1: the original "
+    "model), and as many random heads alike. The identifier of languages errs on short texts.",
+)
+
+
+def _extras(result: Steering, run: Path) -> Extras:
+    """Charts by factor, the gate that is on the model throughout, and answers."""
     details, found = result.details, result.evidence
-    sets = {code: named_places(heads) for code, heads in details.heads.items()}
     doses = [
         lines for name in found.statistics if not unmoved(found, name)
         for lines in dose_lines(found, name)
     ]  # fmt: skip
-    return writing_shown(
+    gate = details.gate
+    return writing_extras(
         result,
         run,
-        "Steering the language of answers",
-        "Are fewer answers in another language than asked for if a language's heads are scaled?",
-        ["off_target", "chrf"],
-        ["empty"],
-        HeadSets("Heads of each language", sets),
-        "The heads of the language that is asked for are multiplied by a factor (1: the original "
-        "model), and as many random heads alike. The identifier of languages errs on short texts.",
-        [
-            *([Section("By factor", doses)] if doses else []),
-            *(factors_section(result.model, details.gate.applied) if details.gate else []),
-        ],
+        "off_target",
+        heads=details.heads,
         facts=[
             ("identified by", details.identifier or ""),
-            *([("on the model throughout", details.gate.name)] if details.gate else []),
+            *([("on the model throughout", gate.name)] if gate else []),
+        ],
+        sections=[
+            Section("By factor", doses),
+            *(factors_section(result.model, gate.applied) if gate else []),
         ],
     )
 
@@ -483,6 +487,7 @@ comparison = Comparison(
     measure=_measure,
     answer=lambda found, details: writing_verdict(found, "off_target"),
     cautions=_cautions,
-    show=show_steered,
+    words=WORDS,
+    extras=_extras,
     examples="prompts",
 )

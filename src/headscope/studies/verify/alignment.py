@@ -221,7 +221,7 @@ def _show(result: AlignmentResult, run: Path) -> Shown:
                                                          for each in (main, None))  # fmt: skip
         beside = f", {BESIDE} {own.number(base)}" if evidence.selected else ""
         said.append(f"{own.words[:1].upper()}{own.words[1:]}: {own.number(level)}{beside}.")
-    sections = [tables(evidence, [F1, PRECISION, RECALL, AER], main, "sentences")]
+    sections = [tables(evidence, [F1, PRECISION, RECALL, AER], [main], "sentences")]
     asked = ""
     if details.heads and by is not None:
         sets = HeadSets("The heads that link words", {SELECTED: named_places(details.heads)})
@@ -230,7 +230,7 @@ def _show(result: AlignmentResult, run: Path) -> Shown:
             f"Heads {'chosen by eflomal in these pairs' if details.found else 'given'}; attention: "
             f"{by.weights}, rows: {by.rows}, prompts: {by.prompts}, joined by {by.join}. "
         )
-    over = uncertainty(evidence, F1, main, sentences)
+    over = uncertainty(evidence, F1, [main], sentences)
     return Shown(
         "Word links",
         "Are the word links of this aligner those that people made?",

@@ -549,7 +549,7 @@ def _show(result: CircuitResult, run: Path) -> Shown:
         "The best heads alone",
         f"How much of {what} is left when only the best heads of a ranking are kept?",
         [sentence_of(result.verdict), *said],
-        *uncertainty(evidence, CPR, curve, examples),
+        *uncertainty(evidence, CPR, [curve], examples),
         result.cautions,
         [
             *model_facts(result.model_name, len(details.heads)),

@@ -210,7 +210,7 @@ def _show(result: FamilyTests, run: Path) -> Shown:
             sentence_of(verdicts(words, "for heads")),
             *how_much,
         ],
-        *uncertainty(evidence, "nll", main, count(examples, "held-out example")),
+        *uncertainty(evidence, "nll", [main], count(examples, "held-out example")),
         result.cautions,
         [
             *model_facts(result.model_name, every.kept + every.removed),

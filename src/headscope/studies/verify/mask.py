@@ -166,7 +166,7 @@ def _show(result: MaskTests, run: Path) -> Shown:
         f"Does {result.model_name} do a task without an instruction when only the heads of its "
         "mask are left?",
         [sentence_of(result.verdict), *moved(evidence, "nll", main, lead)],
-        *uncertainty(evidence, "nll", main, count(examples, "held-out example")),
+        *uncertainty(evidence, "nll", [main], count(examples, "held-out example")),
         result.cautions,
         [
             *model_facts(result.model_name),

@@ -51,7 +51,12 @@ def mask_sections(
         elif drawn := forest(evidence, by_part(evidence, name, main), f"Outputs: {words}"):
             blocks.append(drawn)
     yield Section("Measures of outputs", blocks, " ".join(lines), brief=True)
-    yield tables(evidence, [*STATISTICS], main, "held-out examples")
+    yield tables(
+        evidence,
+        [*STATISTICS],
+        [main],
+        "held-out examples",
+    )
     yield from outputs_section(run, evidence)
 
 

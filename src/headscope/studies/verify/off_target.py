@@ -26,7 +26,7 @@ from headscope.evidence.texts import TEXT_MEASURES
 from headscope.measure.baseline import Rules
 from headscope.results.writing import OffTarget, OffTargetDetails
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option
-from headscope.shown.blocks import HeadSets, Section, Shown, table_of
+from headscope.shown.blocks import Section, table_of
 from headscope.shown.words import enumeration, percent
 from headscope.studies.baseline import Works, check_translations
 from headscope.studies.comparison import (
@@ -38,11 +38,11 @@ from headscope.studies.comparison import (
     Removing,
     Selecting,
 )
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.leakage import check_document_leakage, check_leakage
 from headscope.studies.models import POCKET
 from headscope.studies.pairs import PairsChoice, read_directions
-from headscope.studies.shows import named_places
 from headscope.studies.verify.reference import reference_number, translations_or_documents
 from headscope.studies.verify.writing import (
     Asked,
@@ -50,8 +50,8 @@ from headscope.studies.verify.writing import (
     groups_of,
     in_words,
     keep_numbers,
+    writing_extras,
     writing_heads,
-    writing_shown,
     writing_verdict,
     written,
 )
@@ -334,31 +334,26 @@ def _cautions(found: Evidence, details: OffTargetDetails) -> Iterator[str]:
     yield from few_prompts(found, details)
 
 
-def _show(result: OffTarget, run: Path) -> Shown:
-    """Shares of outputs in another language, which languages these are, and outputs."""
-    details = result.details
-    texts = "translations" if details.ask == "translate" else "continued documents"
+WORDS = Words(
+    "Language of outputs without language heads",
+    "Without a language's heads, how many outputs are in another language?",
+    "prompt",
+    "Of each language its own heads are removed: specific ones are important in few languages, "
+    "the most important ones are as many by importance alone.",
+)
+
+
+def _extras(result: OffTarget, run: Path) -> Extras:
+    """Which languages outputs are in, and the outputs."""
     sets = {
-        f"{code}, {words}": named_places(heads)
-        for code, own in details.heads.items()
+        f"{code}, {words}": heads
+        for code, own in result.details.heads.items()
         for words, heads in (("specific", own.chosen), ("most important", own.full))
         if heads
     }
-    method = (
-        "Of each language its own heads are removed: specific ones are important in few "
-        "languages, the most important ones are as many by importance alone."
-    )
-    return writing_shown(
-        result,
-        run,
-        "Language of outputs without language heads",
-        f"Without a language's heads, how many {texts} are in another language?",
-        ["off_target"],
-        ["empty"],
-        HeadSets("Heads removed, best first", sets),
-        method,
-        _languages(result),
-        facts=[("identified by", details.identifier or "")],
+    facts = [("identified by", result.details.identifier or "")]
+    return writing_extras(
+        result, run, "off_target", heads=sets, facts=facts, sections=_languages(result)
     )
 
 
@@ -397,6 +392,7 @@ comparison = Comparison(
     measure=_measure,
     answer=lambda found, details: writing_verdict(found, "off_target"),
     cautions=_cautions,
-    show=_show,
+    words=WORDS,
+    extras=_extras,
 )
 command = comparison.study

@@ -65,7 +65,7 @@ def show(result: OneByOneResult, run: Path) -> Shown:
     sections = [
         Section("Heads", [order] if details.heads else []),
         Section("Steps", [_steps(details)], brief=True),
-        tables(evidence, measures, main, "prompts") if random else Section("", []),
+        tables(evidence, measures, [main], "prompts") if random else Section("", []),
         Section("By step", [*lines, *_texts(details)]),
         Section("One prompt", _example(details)),
         Section("Similarity by layer", [_layers(details)]),

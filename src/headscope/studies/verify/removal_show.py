@@ -16,7 +16,7 @@ from headscope.evidence.blocks import (
     verdict,
 )
 from headscope.evidence.rows import WHOLE, Evidence
-from headscope.results.removal import RemovalDetails, RemovalResult, Tokens
+from headscope.results.removal import RemovalDetails, RemovalResult
 from headscope.shown.blocks import (
     METHOD,
     Block,
@@ -54,7 +54,12 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
     heads = HeadSets(f"Heads {main.done}, best first", {"selected": named_places(details.heads)})
     sections = [
         Section("Heads", [heads]),
-        tables(evidence, [*TEXTS, *own], main, "sentences", _texts_note(details))
+        tables(
+            evidence,
+            [*TEXTS, *own],
+            [main],
+            "sentences",
+        )
         if texts
         else None,
         Section("Not measured", missing, brief=True)
@@ -75,7 +80,7 @@ def show_removal(result: RemovalResult, run: Path) -> Shown:
         f"{_the(main.k)} {main.done} than with {'a' if main.k == 1 else 'as many'} random "
         f"{'head' if main.k == 1 else 'heads'}?",
         [f"{sentence_of(result.verdict)}", *said_of(evidence, first)],
-        *uncertainty(evidence, first, main, count(level.examples if level else 0, "sentence")),
+        *uncertainty(evidence, first, [main], count(level.examples if level else 0, "sentence")),
         result.cautions,
         [
             *model_facts(result.model_name),
@@ -141,20 +146,10 @@ def not_measured(evidence: Evidence, details: RemovalDetails) -> list[Block]:
 
 def losses(evidence: Evidence, details: RemovalDetails) -> Section:
     """The loss of references under every condition, and of each kind of token beside random."""
-    tokens = (details.removed.reference_tokens or {}).values()
-    numbers = Tokens(*(sum(getattr(own, kind) for own in tokens) for kind in _TOKENS))
-    note = (
-        "In nats a token, teacher-forced: the mean over sentences of each one's mean over its "
-        f"tokens ({number(numbers.total)} in all; {number(numbers.linked)} first of a linked word, "
-        f"{number(numbers.linked_later)} later ones, {number(numbers.unlinked)} unlinked); lower "
-        "is better. Heads that align are needed at the first token of a linked word; its later "
-        "tokens follow from it. First tokens are harder than others, so any greater harm may "
-        "widen the difference between first and unlinked tokens"
-    )
     rows = [(own.words, name, evidence.main, None)
             for name, own in evidence.statistics.items() if name in (*KINDS, GAP)]  # fmt: skip
     kinds = forest(evidence, rows, "Loss of the reference: selected minus random heads")
-    numbers_of = tables(evidence, [*KINDS, GAP], evidence.main, "sentences", note).blocks
+    numbers_of = tables(evidence, [*KINDS, GAP], [evidence.main], "sentences").blocks
     return Section("Loss", [*([kinds] if kinds else []), *numbers_of], brief=True)
 
 

@@ -235,7 +235,7 @@ def _show(result: ScalingTests, run: Path) -> Shown:
         f"Does {result.model_name}, instructed, get better at {tasks_of(tasks)} when the "
         "heads outside a mask keep a part α of their strength?",
         [sentence_of(result.verdict), _finding(tasks)],
-        *uncertainty(evidence, "nll", main, f"{count(examples, 'other example')}"),
+        *uncertainty(evidence, "nll", [main], f"{count(examples, 'other example')}"),
         result.cautions,
         [
             *model_facts(result.model_name),

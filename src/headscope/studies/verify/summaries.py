@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscope import options
@@ -20,7 +19,6 @@ from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
 from headscope.results.writing import Summaries, SummariesDetails
 from headscope.settings import UNSIGNED, Nested, Option
-from headscope.shown.blocks import HeadSets, Shown
 from headscope.shown.words import count
 from headscope.studies.comparison import (
     ALL_PARTS,
@@ -32,10 +30,10 @@ from headscope.studies.comparison import (
     Removing,
     Selecting,
 )
+from headscope.studies.comparison_page import Words
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
 from headscope.studies.leakage import check_document_leakage
 from headscope.studies.models import POCKET
-from headscope.studies.shows import named_places
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart, reference_number
 from headscope.studies.verify.writing import (
     SHARE,
@@ -44,7 +42,7 @@ from headscope.studies.verify.writing import (
     fitted,
     groups_of,
     keep_numbers,
-    writing_shown,
+    writing_extras,
     writing_verdict,
     written,
 )
@@ -331,27 +329,14 @@ def _cautions(found: Evidence, details: SummariesDetails) -> Iterator[str]:
     yield from few_prompts(found, details)
 
 
-def _show(result: Summaries, run: Path) -> Shown:
-    """Quality with the general heads, without them and without random ones, and outputs."""
-    title = "Repeated sentences" if result.details.task == "repeat" else "Summaries"
-    method = (
-        "ROUGE-L is the F1 of the longest common sequence of words (characters where a script has "
-        "no spaces between words), mean over texts. chrF++ compares sequences of characters and "
-        "words of all texts together. BERTScore is F1 times 100, from hidden states of another "
-        "model."
-    )
-    sets = {"general": named_places(result.details.heads)}
-    return writing_shown(
-        result,
-        run,
-        f"{title} without general heads",
-        "Does the model still write well without the heads that all languages share?",
-        SUMMARY_MEASURES,
-        OFF_TARGET_MEASURES,
-        HeadSets("Heads that all languages share", sets),
-        method,
-    )
-
+WORDS = Words(
+    "Summaries without general heads",
+    "Does the model still write well without the heads that all languages share?",
+    "prompt",
+    "ROUGE-L is the F1 of the longest common sequence of words (characters where a script has no "
+    "spaces between words), mean over texts. chrF++ compares sequences of characters and words of "
+    "all texts together. BERTScore is F1 times 100, from hidden states of another model.",
+)
 
 comparison = Comparison(
     command="verify summaries",
@@ -364,6 +349,7 @@ comparison = Comparison(
     measure=_measure,
     answer=lambda found, details: writing_verdict(found, "rouge_l"),
     cautions=_cautions,
-    show=_show,
+    words=WORDS,
+    extras=lambda result, run: writing_extras(result, run, "rouge_l"),
 )
 command = comparison.study

@@ -20,11 +20,9 @@ from headscope.results.writing import LensExample, Transfer, TransferDetails
 from headscope.settings import UNSIGNED, Option
 from headscope.shown.blocks import (
     Block,
-    HeadSets,
     Lines,
     Section,
     Series,
-    Shown,
     Text,
     table_of,
 )
@@ -37,9 +35,10 @@ from headscope.studies.comparison import (
     Measured,
     Removing,
 )
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.leakage import check_document_leakage
 from headscope.studies.models import POCKET
-from headscope.studies.shows import layer_labels, named_places
+from headscope.studies.shows import layer_labels
 from headscope.studies.verify.reference import Reference, documents, reference_number
 from headscope.studies.verify.writing import (
     Asked,
@@ -48,8 +47,8 @@ from headscope.studies.verify.writing import (
     in_words,
     keep_numbers,
     run_languages,
+    writing_extras,
     writing_heads,
-    writing_shown,
     writing_verdict,
 )
 from headscope.verify.language_texts.conditions import NAMED
@@ -312,29 +311,28 @@ def given_prompt(lm: LanguageModel, prompt: TransferPrompt, chat: bool, limit: i
     return Prompt(prompt.id, wrapped[0] + begun, "", limit)
 
 
-def _show(result: Transfer, run: Path) -> Shown:
-    """Shares of answers that follow A, by text and by rank, one prompt by layer, and answers."""
-    method = (
-        "By text: an answer follows A if it holds A's answer and not B's, in English or in A's "
-        "language. By rank: the better rank of the first tokens of A's answer (English, native) "
-        "against that of B's; equal ranks count half. Ranks can show an effect that the text does "
-        "not. Expected are more answers that follow A, and fewer of all others."
-    )
-    sets = {code: named_places(own.chosen) for code, own in result.details.heads.items()}
-    found = result.evidence
-    names = {each.id: in_words(each) for each in found.selected}
-    return writing_shown(
+WORDS = Words(
+    "Attention transfer",
+    "A statement in language A, one in language B that contradicts it, a question in English: "
+    "does the answer follow A when A's heads are scaled up or B's down?",
+    "prompt",
+    "By text: an answer follows A if it holds A's answer and not B's, in English or in A's "
+    "language. By rank: the better rank of the first tokens of A's answer (English, native) "
+    "against that of B's; equal ranks count half. Ranks can show an effect that the text does "
+    "not. Expected are more answers that follow A, and fewer of all others.",
+)
+
+
+def _extras(result: Transfer, run: Path) -> Extras:
+    """One prompt by layer, and answers."""
+    names = {each.id: in_words(each) for each in result.evidence.selected}
+    return writing_extras(
         result,
         run,
-        "Attention transfer",
-        "A statement in language A, one in language B that contradicts it, a question in English: "
-        "does the answer follow A when A's heads are scaled up or B's down?",
-        ["follows_a", "ranked_a"],
-        ["follows_b", "neither", "both"],
-        HeadSets("Heads of each language", sets),
-        method,
-        [Section("One prompt by layer", _lens_blocks(result.details.lens, names))],
-        group="pair",
+        "follows_a",
+        "pair",
+        heads={code: own.chosen for code, own in result.details.heads.items()},
+        sections=[Section("One prompt by layer", _lens_blocks(result.details.lens, names))],
     )
 
 
@@ -393,7 +391,8 @@ comparison = Comparison(
     measure=_measure,
     answer=lambda found, details: writing_verdict(found, "follows_a"),
     cautions=_cautions,
-    show=_show,
+    words=WORDS,
+    extras=_extras,
     examples="prompts",
 )
 command = comparison.study

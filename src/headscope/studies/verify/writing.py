@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
-    draws_table,
-    forest,
     in_cases,
-    levels_table,
     moved,
-    named_part,
-    parts_table,
-    table_of_tests,
-    uncertainty,
     unmoved,
     verdict,
     verdicts,
@@ -34,18 +26,15 @@ from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import (
     Block,
     Cell,
-    HeadSets,
-    NotMeasured,
     Row,
     Section,
-    Shown,
     Table,
     Text,
-    method_section,
 )
-from headscope.shown.words import arrow, count, sentence_of
+from headscope.shown.words import arrow
 from headscope.studies.comparison import ALL_PARTS, Bench
-from headscope.studies.shows import ablation_facts, few_parts, model_facts
+from headscope.studies.comparison_page import Extras
+from headscope.studies.shows import few_parts
 from headscope.verify.language_texts.conditions import FULL, SPECIFIC, LanguageHeads, language_heads
 from headscope.verify.writing.measures import OWN, A, B, Numbers
 from headscope.verify.writing.texts import Group, Prompt, write
@@ -218,113 +207,45 @@ def few_prompts(found: Evidence, details: WritingDetails) -> list[str]:
     return few_parts(sizes, "prompts", listed=EXAMPLES)
 
 
-def writing_shown(
+def writing_extras(
     result: WritingResult,
     run: Path,
-    title: str,
-    lead: str,
-    first: Sequence[str],
-    rest: Sequence[str],
-    heads: HeadSets,
-    method: str,
-    sections: Sequence[Section] = (),
-    facts: Sequence[tuple[str, str]] = (),
+    statistic: str,
     group: str = "language",
-) -> Shown:
-    """How a result is shown: the statistics `first` beside random heads, and with the `rest` as
-    tables.
-
-    `sections` stand before the tables. `group` is what a part is called.
-    """
-    found = result.evidence
-    known = [name for name in (*first, *rest) if name in found.statistics]
-    answer, main = known[0], _main(found, known[0])
-    same = {name: words for name in known if (words := unmoved(found, name))}
-    moving = [name for name in known if name not in same] or [answer]
-    drawn = [
-        forest(found, _rows(found, name), f"{_begun(found.statistics[name].words)}: "
-               "selected minus random heads")
-        for name in moving
-        if name in first and name not in same
-    ]  # fmt: skip
-    figure, *others = list(filter(None, drawn)) or (None,)
-    left = [NotMeasured(TEXT_MEASURES[name].statistic.words, why)
-            for name, why in result.details.not_measured.items()]  # fmt: skip
-    constant = " ".join(words for name, words in same.items() if name != answer)
-    level, parts = found.level(answer), found.single
-    made = [
-        Section("Heads", [heads]),
-        Section("Other measures", [*filter(None, others), *left], constant, brief=True),
-        *sections,
-        Section("Values and tests", _values(found, moving)),
-        Section("Outputs", shown_outputs(_outputs(run / "outputs.jsonl", found, group), CHANGED)),
-        method_section(method),
-    ]
-    return Shown(
-        title,
-        lead,
-        _finding(result, answer, main),
-        *uncertainty(found, answer, main, count(level.examples if level else 0, "prompt")),
-        result.cautions,
-        [
-            *model_facts(result.model_name, result.model.heads if result.model else None),
+    heads: Mapping[str, Sequence[str]] | None = None,
+    facts: Sequence[tuple[str, str]] = (),
+    sections: Sequence[Section] = (),
+) -> Extras:
+    """What the page of a result has beside its table: outputs that change, by `group`, what a part
+    is called. Of many conditions the best by `statistic` is spoken of."""
+    found, parts = result.evidence, result.evidence.single
+    rows = [(each, level) for each in found.selected if (level := found.level(statistic, each))]
+    answer, sentences = "", None
+    if rows and not unmoved(found, statistic):
+        spoken, lead = rows[0][0], ""
+        if len(rows) > FEW:
+            sign = found.statistics[statistic].sign
+            spoken = min(rows, key=lambda row: sign * row[1].value)[0]
+            lead = f" (best of {len(rows)})"
+        sentences = moved(found, statistic, spoken, f"With {in_words(spoken)}{lead}")
+    if len(rows) > FEW:
+        answer = in_cases([verdict(found, statistic, each) for each, _ in rows], "condition")
+    outputs = shown_outputs(_outputs(run / "outputs.jsonl", found, group), CHANGED)
+    return Extras(
+        conditions=found.selected,
+        answer=answer,
+        sentences=sentences,
+        heads=heads,
+        facts=[
             (f"{group}s", ", ".join(parts) if len(parts) <= EXAMPLES else str(len(parts))),
             *facts,
-            *ablation_facts(result.details),
         ],
-        [section for section in made if section.blocks or section.lead],
-        figure,
+        sections=[*sections, Section("Outputs", outputs)],
+        missing={
+            TEXT_MEASURES[name].statistic.words: why
+            for name, why in result.details.not_measured.items()
+        },
     )
-
-
-def _finding(result: WritingResult, statistic: str, main: Condition) -> list[str]:
-    """The verdict, of many conditions in how many it holds, and what happens to the statistic."""
-    found, lead = result.evidence, f"With {in_words(main)}"
-    known = [each for each in found.selected if found.against(statistic, each)]
-    answer = sentence_of(result.verdict)
-    if len(known) > FEW:
-        answer = in_cases([verdict(found, statistic, each) for each in known], "condition")
-        lead += f" (best of {len(known)})"
-    constant = unmoved(found, statistic)
-    return [answer, *([constant] if constant else moved(found, statistic, main, lead))]
-
-
-def _main(found: Evidence, statistic: str) -> Condition:
-    """The condition of which a page speaks: the first, or the best of many."""
-    rows = [(each, level) for each in found.selected if (level := found.level(statistic, each))]
-    if len(rows) <= FEW:
-        return rows[0][0] if rows else found.original
-    sign = found.statistics[statistic].sign
-    return min(rows, key=lambda row: sign * row[1].value)[0]
-
-
-def _begun(words: str) -> str:
-    """Words at the beginning of a line; names such as chrF++ stay as they are."""
-    return f"{words[:1].upper()}{words[1:]}" if words.split()[0].islower() else words
-
-
-def _rows(found: Evidence, statistic: str) -> Iterator[tuple[str, str, Condition, str]]:
-    """The rows of a forest: parts by conditions, the mean over parts first."""
-    several = len(found.selected) > 1
-    for part, each in product(found.parts, found.selected):
-        names = [named_part(found, part)] if len(found.parts) > 1 or not several else []
-        yield ", ".join([*names, *([in_words(each)] if several else [])]), statistic, each, part
-
-
-def _values(found: Evidence, names: Sequence[str]) -> list[Table]:
-    """All numbers of some statistics: by part, under every condition, tests and single draws."""
-    parts = [
-        parts_table(found, name, each, f"{_begun(found.statistics[name].title)}, {in_words(each)}",
-                    "prompts")
-        for name, each in product(names, found.selected)
-        if len(found.single) > 1
-    ]  # fmt: skip
-    draws = [
-        replace(draws_table(found, names, each), title=f"Random draws, {in_words(each)}")
-        for each in found.selected
-    ]
-    levels = levels_table(found, names, "Under every condition")
-    return [*parts, levels, table_of_tests(found, names, "prompts"), *draws]
 
 
 def shown_outputs(rows: Sequence[tuple[str, Mapping[str, str]]], note: str) -> list[Block]:

@@ -1,0 +1,138 @@
+"""The page of every command that compares a model with and without heads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import product
+
+from headscope.evidence.blocks import (
+    examples_words,
+    forest,
+    forests_by_unit,
+    moved,
+    named_part,
+    tables,
+    uncertainty,
+    unmoved,
+)
+from headscope.evidence.rows import Condition, Evidence
+from headscope.results.common import ComparedResult
+from headscope.shown.blocks import Block, HeadSets, NotMeasured, Section, Shown, method_section
+from headscope.shown.words import capitalised, sentence_of
+from headscope.studies.shows import ablation_facts, model_facts, named_places
+
+
+@dataclass(frozen=True)
+class Words:
+    """What the page of a command says of every result.
+
+    Attributes:
+        title: of the page.
+        question: what is asked, in a sentence.
+        example: what an example is called, in the singular.
+        method: how it was measured.
+        option: what gives more random heads.
+    """
+
+    title: str
+    question: str
+    example: str
+    method: str
+    option: str = "--draws"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extras:
+    """What the page of a result says that does not follow from its table.
+
+    Attributes:
+        statistic: the one that the verdict is of; without it the first that was measured.
+        conditions: selected heads that the figure compares, of the first of which the sentence
+            speaks; without them the main ones.
+        answer: the verdict in short, where that of the result lists many conditions.
+        sentences: what follows the verdict, instead of what moved.
+        rests_on: what intervals are over, instead of the number of examples.
+        heads: the selected heads by name, instead of those of the conditions.
+        facts: names and words next to the title.
+        sections: of outputs, charts and tables of numbers that are not in the table.
+        missing: why a measure was not taken, by its name.
+        figure: instead of the difference from random heads.
+    """
+
+    statistic: str = ""
+    conditions: Sequence[Condition] = ()
+    answer: str = ""
+    sentences: Sequence[str] | None = None
+    rests_on: str = ""
+    heads: Mapping[str, Iterable[str]] | None = None
+    facts: Sequence[tuple[str, str]] = ()
+    sections: Sequence[Section] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    figure: Block | None = None
+
+
+def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
+    """The page of a result: verdict, figure and numbers of its table, and what else it has."""
+    found, several = result.evidence, f"{words.example}s"
+    names = [*found.statistics]
+    first = extras.statistic or names[0]
+    compared = tuple(extras.conditions) or (found.main,)
+    same = {name: line for name in names if (line := unmoved(found, name, words.example))}
+    sentences = extras.sentences
+    if sentences is None:
+        sentences = [same[first]] if first in same else moved(found, first, compared[0])
+    moving = [first, *(name for name in names if name != first and name not in same)]
+    effect = forest(
+        found,
+        _rows(found, first, compared),
+        f"{capitalised(found.statistics[first].words)}: selected minus random heads",
+        "Parts share heads, so they are no independent tests" if len(found.single) > 1 else "",
+    )
+    others: list[Block] = [*forests_by_unit(found, moving[1:], compared)]
+    if extras.figure and effect:
+        others.insert(0, effect)
+    others += [NotMeasured(name, why) for name, why in extras.missing.items()]
+    rests_on = extras.rests_on or examples_words(found, first, words.example)
+    constant = " ".join(line for name, line in same.items() if name != first)
+    sections = [
+        Section("Heads", [HeadSets("Selected heads", _heads(found, extras))]),
+        Section("Other measures", others, constant, brief=True),
+        *extras.sections,
+        tables(found, moving, compared, several),
+        method_section(words.method),
+    ]
+    return Shown(
+        words.title,
+        words.question,
+        [extras.answer or sentence_of(result.verdict), *sentences],
+        *uncertainty(found, first, compared, rests_on, words.option),
+        result.cautions,
+        [
+            *model_facts(result.model_name, result.model.heads if result.model else None),
+            *ablation_facts(result.details),
+            *extras.facts,
+        ],
+        [section for section in sections if section.blocks or section.lead],
+        extras.figure or effect,
+    )
+
+
+def _rows(
+    found: Evidence, statistic: str, conditions: Sequence[Condition]
+) -> Iterator[tuple[str, str, Condition, str]]:
+    """The rows of the figure: parts by conditions, the mean over parts first."""
+    for part, each in product(found.parts, conditions):
+        names = [named_part(found, part)] if len(found.parts) > 1 or len(conditions) == 1 else []
+        names += [each.named()] if len(conditions) > 1 else []
+        yield ", ".join(names), statistic, each, part
+
+
+def _heads(found: Evidence, extras: Extras) -> dict[str, Sequence[tuple[int, int]]]:
+    """The selected heads by name; the same ones under several gates once."""
+    if extras.heads is not None:
+        return {name: named_places(heads) for name, heads in extras.heads.items()}
+    names: dict[tuple[str, ...], str] = {}
+    for each in found.selected:
+        names.setdefault(each.heads, each.named())
+    return {name: named_places(heads) for heads, name in names.items() if heads}
