@@ -452,7 +452,8 @@ def tables(
             if len({row.part for row in evidence.levels if row.statistic == name}) > 1:
                 title = capitalised(evidence.statistics[name].title) + of
                 made.append(parts_table(evidence, name, each, title, examples))
-        draws.append(draws_table(evidence, whole, each, f"Random draws{of}"))
+        if whole:
+            draws.append(draws_table(evidence, whole, each, f"Random draws{of}"))
     made += [
         levels_table(evidence, whole, "Under every condition"),
         table_of_tests(evidence, whole, examples),

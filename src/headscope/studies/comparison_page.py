@@ -47,6 +47,7 @@ class Extras:
     """What the page of a result says that does not follow from its table.
 
     Attributes:
+        evidence: what of the table is compared, where other blocks show the rest.
         statistic: the one that the verdict is of; without it the first that was measured.
         conditions: selected heads that the figure compares, of the first of which the sentence
             speaks; without them the main ones.
@@ -60,6 +61,7 @@ class Extras:
         figure: instead of the difference from random heads.
     """
 
+    evidence: Evidence | None = None
     statistic: str = ""
     conditions: Sequence[Condition] = ()
     answer: str = ""
@@ -74,7 +76,7 @@ class Extras:
 
 def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
     """The page of a result: verdict, figure and numbers of its table, and what else it has."""
-    found, several = result.evidence, f"{words.example}s"
+    found, several = extras.evidence or result.evidence, f"{words.example}s"
     names = [*found.statistics]
     first = extras.statistic or names[0]
     compared = tuple(extras.conditions) or (found.main,)
@@ -95,8 +97,9 @@ def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
     others += [NotMeasured(name, why) for name, why in extras.missing.items()]
     rests_on = extras.rests_on or examples_words(found, first, words.example)
     constant = " ".join(line for name, line in same.items() if name != first)
+    heads = HeadSets("Selected heads", _heads(found, extras))
     sections = [
-        Section("Heads", [HeadSets("Selected heads", _heads(found, extras))]),
+        Section("Heads", [heads] if heads.sets else []),
         Section("Other measures", others, constant, brief=True),
         *extras.sections,
         tables(found, moving, compared, several),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,18 +12,15 @@ from headscope.data.documents import LONGEST, Document, DocumentFile
 from headscope.data.languages import is_known
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
-from headscope.evidence.blocks import draws_remedy, draws_words
-from headscope.evidence.rows import Condition, Evidence
+from headscope.evidence.rows import Evidence
 from headscope.results.common import Leakage
 from headscope.results.language_texts import TextWithoutHeads, TextWithoutLayers
 from headscope.runs import encode
-from headscope.shown.blocks import Content, Table, table_of
-from headscope.shown.words import count
 from headscope.studies.comparison import ALL_PARTS, Bench, Examples, Removing
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.leakage import check_document_leakage, known_examples
 from headscope.studies.models import POCKET
-from headscope.studies.shows import ablation_facts, few_parts, model_facts
+from headscope.studies.shows import few_parts
 from headscope.studies.verify.reference import (
     REFERENCES,
     Reference,
@@ -206,56 +203,24 @@ def measured(bench: Bench[Any, ReadDocuments]) -> tuple[dict[str, Text], Evidenc
     return texts, text_evidence(conditions, texts, bench.config.seed, bench.progress)
 
 
-def text_uncertainty(found: Evidence) -> tuple[str, str]:
-    """How many documents a language and random sets there are, and what would help."""
-    sizes = [level.examples for part in found.parts if (level := found.level("nll", None, part))]
-    fewest, most = min(sizes), max(sizes)
-    documents = count(most, "document") if fewest == most else f"{fewest} to {most} documents"
-    over = "Each language alone," if len(sizes) > 1 else "Intervals are over"
-    draws = min((test.draws for test in found.tests if test.statistic == "nll"), default=0)
-    return f"{over} {documents}; {draws_words(draws)}.", draws_remedy(draws, found.alpha)
-
-
 def few_documents(data: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The languages with few documents, in a sentence."""
     return few_parts({name: int(own["examples"]) for name, own in data.items()}, "documents")
 
 
-def text_facts(
-    result: TextWithoutHeads | TextWithoutLayers, *more: tuple[str, str]
-) -> list[tuple[str, str]]:
-    """The model, the languages and their documents, and what removed heads give."""
+#: What the measures of a text are.
+PERPLEXITIES = (
+    "Perplexity is exp of the NLL, in which every token counts the same; published is the mean "
+    "over documents of exp of each one's mean NLL, which a few short documents can dominate. "
+    "Intervals resample documents."
+)
+
+
+def text_facts(result: TextWithoutHeads | TextWithoutLayers) -> list[tuple[str, str]]:
+    """The languages, and how much text of them was read."""
+    data = result.details.data
     return [
-        *model_facts(result.model_name, result.model.heads if result.model else None),
-        ("languages", ", ".join(result.details.data)),
-        *more,
-        ("documents", str(sum(own["examples"] for own in result.details.data.values()))),
-        *ablation_facts(result.details),
-    ]
-
-
-def level_rows(found: Evidence, data: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Loss and perplexity of each language's text, of the original model and without heads."""
-    rows = [
-        (f"{part}, {condition.named() if condition.heads or condition.of else 'original'}",
-         (part, condition))
-        for part in found.parts
-        for condition in (found.original, *found.selected)
-        if found.level("nll", condition, part)
+        ("languages", ", ".join(data)),
+        *((name, str(sum(own[key] for own in data.values())))
+          for name, key in (("documents", "examples"), ("tokens", "tokens"))),
     ]  # fmt: skip
-    columns: dict[str, Callable[[tuple[str, Condition]], Content]] = {
-        "documents": lambda row: data[row[0]]["examples"],
-        "tokens": lambda row: data[row[0]]["tokens"],
-    }
-
-    def column(name: str) -> Callable[[tuple[str, Condition]], Content]:
-        own = found.statistics[name]
-        return lambda row: own.cell(found.level(name, row[1], row[0]))
-
-    columns |= {own.title: column(name) for name, own in found.statistics.items()}
-    note = (
-        "Perplexity is exp of the NLL, in which every token counts the same; published is the mean "
-        "over documents of exp of each one's mean NLL, which a few short documents can dominate. "
-        "Intervals resample documents"
-    )
-    return table_of("Loss and perplexity", rows, columns, note)

@@ -13,7 +13,6 @@ from headscope.errors import InputError
 from headscope.estimates import Draws, Estimate
 from headscope.evidence.blocks import (
     in_cases,
-    parts_table,
     verdict,
     verdicts,
 )
@@ -26,7 +25,7 @@ from headscope.results.lahis import LahisResult
 from headscope.results.language_texts import LayerDetails, Profile, TextWithoutLayers
 from headscope.runs.reading import result_of
 from headscope.settings import UNSIGNED, Option
-from headscope.shown.blocks import Block, Cell, Lines, Section, Series, Shown, grid, method_section
+from headscope.shown.blocks import Block, Cell, Lines, Section, Series, grid
 from headscope.shown.words import enumeration, signed
 from headscope.studies.comparison import (
     ALL_PARTS,
@@ -37,19 +36,19 @@ from headscope.studies.comparison import (
     Measured,
     Removing,
 )
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.models import ModelChoice
 from headscope.studies.shows import layer_labels
 from headscope.studies.verify.language_texts import (
+    PERPLEXITIES,
     ReadDocuments,
     about_documents,
     few_documents,
     language_examples,
-    level_rows,
     measured,
     read_documents,
     text_facts,
-    text_uncertainty,
 )
 from headscope.verify.language_texts.conditions import (
     LAYER,
@@ -163,33 +162,24 @@ def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) ->
 DRAWN = 8
 
 
-def _show(result: TextWithoutLayers, run: Path) -> Shown:
-    """The change of loss by layer, where important heads lie, and every number."""
-    found, details = result.evidence, result.details
-    cases = [(part, each) for part in found.parts for each in found.selected]
-    verdicts = [verdict(found, "nll", each, part) for part, each in cases]
-    values = [
-        parts_table(found, "nll", each, f"NLL, nats a token, without {each.of}", "documents")
-        for each in found.selected
-    ]
-    sections = [
-        Section("Where important heads lie", _profile(details.profile), brief=True),
-        Section("Values and tests", [*values, level_rows(found, details.data)]),
-        method_section(
-            "The heads of one layer at a time are removed; its other parts stay in place. Beside "
-            f"them: as many {found.controls[_control(found)].words}. A case is a layer and a "
-            "language."
-        ),
-    ]
-    return Shown(
-        "Text without whole layers",
-        "How much worse is text of each language predicted without the heads of one layer?",
-        [in_cases(verdicts, "case"), _largest(found)],
-        *text_uncertainty(found),
-        result.cautions,
-        text_facts(result, ("layers", str(len(found.selected)))),
-        [section for section in sections if section.blocks or section.lead],
-        _lines(found),
+def _extras(result: TextWithoutLayers, run: Path) -> Extras:
+    """The change of loss by layer, and where important heads lie."""
+    found = result.evidence
+    cases = product(found.parts, found.selected)
+    part, layer, change = max(
+        ((part, *row) for part in found.parts for row in _changes(found, part)),
+        key=lambda row: row[2].value,
+    )
+    return Extras(
+        conditions=[layer],
+        answer=in_cases([verdict(found, "nll", each, part) for part, each in cases], "case"),
+        sentences=[f"Largest change: {signed(change.value, 3)} nats a token ({part}, {layer.of})."],
+        heads={},
+        facts=[*text_facts(result), ("layers", str(len(found.selected)))],
+        sections=[
+            Section("Where important heads lie", _profile(result.details.profile), brief=True)
+        ],
+        figure=_lines(found),
     )
 
 
@@ -203,13 +193,6 @@ def _control(found: Evidence) -> str:
     """The control of which the figure speaks, one with p if there is; tables have all."""
     ranked = (name for name, control in found.controls.items() if control.null)
     return next(ranked, next(iter(found.controls)))
-
-
-def _largest(found: Evidence) -> str:
-    """The layer and the language with the largest change."""
-    changes = [(part, *row) for part in found.parts for row in _changes(found, part)]
-    part, each, change = max(changes, key=lambda row: row[2].value)
-    return f"Largest change: {signed(change.value, 3)} nats a token ({part}, {each.of})."
 
 
 def _lines(found: Evidence) -> Lines:
@@ -270,6 +253,14 @@ def _profile(profiles: Mapping[str, Profile]) -> list[Block]:
     return [shares, numbers]
 
 
+WORDS = Words(
+    "Text without whole layers",
+    "How much worse is text of each language predicted without the heads of one layer?",
+    "document",
+    "The heads of one layer at a time are removed; its other parts stay in place. Beside them: as "
+    f"many random heads. A case is a layer and a language. {PERPLEXITIES}",
+)
+
 comparison = Comparison(
     command="verify layers",
     settings=VerifyLayers,
@@ -282,7 +273,8 @@ comparison = Comparison(
     measure=_measure,
     answer=_answer,
     cautions=lambda found, details: few_documents(details.data),
-    show=_show,
+    words=WORDS,
+    extras=_extras,
     examples="documents",
 )
 command = comparison.study

@@ -14,9 +14,7 @@ from safetensors.numpy import load_file
 
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
-    forest,
     moved,
-    parts_table,
     verdict,
     verdicts,
 )
@@ -31,13 +29,11 @@ from headscope.shown.blocks import (
     Block,
     Cell,
     Content,
-    HeadSets,
     Heatmap,
     Section,
-    Shown,
     table_of,
 )
-from headscope.shown.words import count, enumeration, sentence_of, signed
+from headscope.shown.words import enumeration, signed
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -49,20 +45,19 @@ from headscope.studies.comparison import (
     Removing,
     Selecting,
 )
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.models import ModelChoice
-from headscope.studies.shows import named_places
 from headscope.studies.verify.language_texts import (
+    PERPLEXITIES,
     ReadDocuments,
     about_documents,
     few_documents,
     language_examples,
-    level_rows,
     measured,
     named_heads,
     read_documents,
     text_facts,
-    text_uncertainty,
 )
 from headscope.verify.language_texts.conditions import (
     FULL,
@@ -211,8 +206,8 @@ def _cautions(found: Evidence, details: TextDetails) -> Iterator[str]:
         yield f"Fewer specific heads than asked for: {enumeration(fewer)}."
 
 
-def _show(result: TextWithoutHeads, run: Path) -> Shown:
-    """Each language without its own heads, heads of one language by text of another, the heads."""
+def _extras(result: TextWithoutHeads, run: Path) -> Extras:
+    """Each language without its own heads, and heads of one language by text of another."""
     found, details = result.evidence, result.details
     view, main = own_view(found), _main(found)
     k, full = main[0][1].k, main[0][1].of.endswith(FULL)
@@ -222,42 +217,25 @@ def _show(result: TextWithoutHeads, run: Path) -> Shown:
         if (conditions := [each for each in found.selected
                            if (each.of.endswith(FULL), each.k) == (role, size)])
     ]  # fmt: skip
-    rows: dict[bool, list[tuple[str, str, Condition, str]]] = {True: [], False: []}
-    for each, part in product(view.selected, view.parts):
-        own = (each.k, each.of.endswith(FULL)) == (k, full)
-        size = f", {count(each.k, 'head')}{FULL if each.of.endswith(FULL) else ''}"
-        rows[own].append((part if own else f"{part}{size}", "nll", each, part))
-    title = "Loss of a language's text: selected minus random heads"
-    note = "Each language is judged by itself" if len(view.parts) > 1 else ""
-    effects = {own: forest(view, several, title, note) for own, several in rows.items()}
-    values = [
-        parts_table(view, "nll", each, f"NLL, nats a token: {each.named()}", "documents")
-        for each in view.selected
-    ]
-    sections = [
-        Section("The heads", [_sets(details.sets, len(details.k) > 1, details.ranked)]),
-        Section("Heads and texts", _maps(found, details, first), brief=True),
-        Section(
-            "Other sets of heads",
-            [*filter(None, [effects[False]]),
-             *(block for group in more for block in _maps(found, details, group))],
-        ),
-        Section("Heads and texts, minus random heads", _random(found, [first, *more])),
-        Section("Values and tests", [*values, level_rows(view, details.data)]),
-    ]  # fmt: skip
-    return Shown(
-        "Text without language heads",
-        "How much worse is text of each language predicted without heads of a language?",
-        [sentence_of(result.verdict), *_finding(found, main)],
-        *text_uncertainty(found),
-        result.cautions,
-        text_facts(result),
-        [section for section in sections if section.blocks],
-        effects[True],
-    )
+    return Extras(
+        evidence=view,
+        conditions=[each for each in view.selected
+                    if (each.k, each.of.endswith(FULL)) == (k, full)],
+        sentences=_sentences(found, main),
+        heads=_sets(details),
+        facts=text_facts(result),
+        sections=[
+            Section("Heads and texts", _maps(found, details, first), brief=True),
+            Section(
+                "Other sets of heads",
+                [block for group in more for block in _maps(found, details, group)],
+            ),
+            Section("Heads and texts, minus random heads", _random(found, [first, *more])),
+        ],
+    )  # fmt: skip
 
 
-def _finding(found: Evidence, main: Sequence[tuple[str, Condition]]) -> list[str]:
+def _sentences(found: Evidence, main: Sequence[tuple[str, Condition]]) -> list[str]:
     """What the removal does to the loss of the only language, or the range over languages."""
     if len(main) == 1:
         ((part, condition),) = main
@@ -333,24 +311,26 @@ def _maps(found: Evidence, details: TextDetails, conditions: Sequence[Condition]
     return [_heatmap(found, conditions), *([table] if rows else [])]
 
 
-def _sets(sets: Sequence[LanguageSet], several: bool, ranked: bool) -> HeadSets:
-    named = {
-        f"{each.language}, {words}{f', k = {each.k}' if several else ''}": named_places(heads)
-        for each in sets
+def _sets(details: TextDetails) -> dict[str, Sequence[str]]:
+    """The heads removed, by language and why they were chosen."""
+    return {
+        f"{each.language}, {words}{f', k = {each.k}' if len(details.k) > 1 else ''}": heads
+        for each in details.sets
         for words, heads in (
-            ("specific" if ranked else "named", each.chosen),
+            ("specific" if details.ranked else "named", each.chosen),
             ("most important", each.full),
         )
         if heads is not None
     }
-    found = enumeration([f"{language} {n}" for language, n in
-                         {one.language: one.available for one in sets}.items()])  # fmt: skip
-    note = (
-        f"Specific: important for the language and few others ({found}). Most important: as many "
-        "by score"
-    )
-    return HeadSets("Heads removed, best first", named, note if ranked else "")
 
+
+WORDS = Words(
+    "Text without language heads",
+    "How much worse is text of each language predicted without heads of a language?",
+    "document",
+    "Specific heads are important for a language and few others; the most important ones are as "
+    f"many by score. {PERPLEXITIES} Each language is judged by itself.",
+)
 
 comparison = Comparison(
     command="verify perplexity",
@@ -363,7 +343,8 @@ comparison = Comparison(
     measure=_measure,
     answer=lambda found, details: verdicts(_verdicts(found)),
     cautions=_cautions,
-    show=_show,
+    words=WORDS,
+    extras=_extras,
     examples="documents",
 )
 command = comparison.study
