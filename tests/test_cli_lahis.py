@@ -18,7 +18,7 @@ from headscope.results.common import Leakage
 from headscope.results.lahis import LahisResult
 from headscope.runs.reading import result_of
 from headscope.shown.blocks import HeadMaps
-from headscope.studies.leakage import check_document_leakage
+from headscope.studies.leakage import check_text_leakage
 from headscope.studies.registry import study_of
 from headscope.studies.study import shown_of
 
@@ -40,14 +40,14 @@ def test_the_documents_that_heads_were_found_on_are_known(run: Path) -> None:
     stored = json.loads((run / "found_on.json").read_text("utf-8"))
     used = sample_documents("tr", "dev", 8, 0).documents
     assert {sentence_digest(one.text) for one in used} <= known_digests(stored)
-    fresh = sample_documents("tr", "test", 3, 0).documents
+    fresh = [each.text for each in sample_documents("tr", "test", 3, 0).documents]
     heads = str(run / "specific" / "tr")
-    assert check_document_leakage(heads, fresh) == Leakage(known=True, overlap=0, of=3)
-    with pytest.raises(InputError, match=r"1 of 4 test documents .* --allow-overlap"):
-        check_document_leakage(heads, [*fresh, used[2]])
-    allowed = check_document_leakage(heads, [*fresh, used[2]], allow_overlap=True)
+    assert check_text_leakage(heads, fresh) == Leakage(known=True, overlap=0, of=3)
+    with pytest.raises(InputError, match=r"1 of 4 test texts .* --allow-overlap"):
+        check_text_leakage(heads, [*fresh, used[2].text])
+    allowed = check_text_leakage(heads, [*fresh, used[2].text], allow_overlap=True)
     assert allowed.overlap == 1
-    assert not check_document_leakage("5.3", fresh).known
+    assert not check_text_leakage("5.3", fresh).known
 
 
 def test_the_map_counts_the_languages_in_which_a_head_is_important(run: Path) -> None:

@@ -24,14 +24,13 @@ from headscope.runs import decode, encode, open_run
 from headscope.studies.judging import circuit_settings, judges, tokens_of
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import ModelChoice
-from headscope.studies.pairs import PairsChoice, read_directions
+from headscope.studies.pairs import PairsChoice, read_directions, read_test_directions
 from headscope.studies.registry import study_of
 from headscope.studies.survey import Survey, survey
 from headscope.studies.survey_plans import SurveyData, SurveyPlan
 from headscope.studies.tasks import TaskChoice, read_tasks
 from headscope.studies.verify.circuit import VerifyCircuit
 from headscope.studies.verify.circuit import comparison as circuit
-from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.removal_translations import Removal
 from lm_helpers import folded
 from loss_helpers import of_sentence

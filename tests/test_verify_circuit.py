@@ -28,11 +28,10 @@ from headscope.lm import shared_losses
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.prompting import encode_answers
 from headscope.studies.models import ModelChoice
-from headscope.studies.pairs import PairsChoice
+from headscope.studies.pairs import PairsChoice, read_test_directions
 from headscope.studies.tasks import TaskChoice, counterfactuals, read_tasks
 from headscope.studies.verify.circuit import VerifyCircuit, dropped
 from headscope.studies.verify.circuit import comparison as circuit
-from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.circuit_faithfulness import (
     CMD,
     CPR,

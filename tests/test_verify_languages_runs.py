@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 
 import process_helpers
 from conftest import json_of
-from headscope.data.documents import Document, DocumentFile
+from headscope.data.documents import Document
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.heads import HeadSet
@@ -22,8 +22,9 @@ from headscope.lm.losses import token_losses
 from headscope.lm.replacement import replacement_of
 from headscope.results.common import Leakage
 from headscope.studies.documents import DocumentsChoice
+from headscope.studies.leakage import check_text_leakage
 from headscope.studies.models import ModelChoice
-from headscope.studies.verify.language_texts import documents_leakage, named_heads
+from headscope.studies.verify.language_texts import named_heads
 from headscope.studies.verify.perplexity import VerifyPerplexity
 from headscope.studies.verify.perplexity import comparison as perplexity
 from language_helpers import ENGLISH, GERMAN, data_of, naive_losses, write_documents
@@ -135,7 +136,7 @@ def test_heads_are_not_tested_where_they_were_found(
     arguments = ["verify", "perplexity", "--model", model, "--heads", lahis_run, "--draws", 1]
     arguments += [*data_of(found_on), "--out", tmp_path / "run"]
     said = command(*arguments)
-    assert said.code == 2 and "10 of 10 test documents" in said.err
+    assert said.code == 2 and "10 of 10 test texts" in said.err
     assert not (tmp_path / "run").exists()
     allowed = command(*arguments, "--allow-overlap", "--json")
     assert allowed.code == 0, allowed.err
@@ -144,19 +145,19 @@ def test_heads_are_not_tested_where_they_were_found(
 
 def test_documents_of_any_of_several_runs_count_as_seen(tmp_path: Path) -> None:
     rows = tuple(Document(str(n), f"text {n}", "en", n) for n in range(5))
-    files = {"en": DocumentFile(rows, "en", "en.txt", "")}
+    texts = [row.text for row in rows]
     for name, seen in (("a", (0, 1)), ("b", (1, 2)), ("c", ())):
         (tmp_path / name).mkdir()
         (tmp_path / name / "run.json").write_text("{}")
         digests = [sentence_digest(f"text {n}") for n in seen]
         (tmp_path / name / "found_on.json").write_text(json.dumps({"en": digests}))
     runs = [str(tmp_path / name) for name in "abc"]
-    assert documents_leakage(runs, files, True) == Leakage(known=True, overlap=3, of=5)
-    assert documents_leakage([*runs, "0.1"], files, True).known is False
-    assert documents_leakage(["0.1"], files, False).overlap is None
-    assert documents_leakage(runs[2:], files, False).overlap == 0
-    with pytest.raises(InputError, match="2 of 5 test documents"):
-        documents_leakage(runs[1:], files, False)
+    assert check_text_leakage(runs, texts, True) == Leakage(known=True, overlap=3, of=5)
+    assert check_text_leakage([*runs, "0.1"], texts, True).known is False
+    assert check_text_leakage(["0.1"], texts).overlap is None
+    assert check_text_leakage(runs[2:], texts).overlap == 0
+    with pytest.raises(InputError, match="2 of 5 test texts"):
+        check_text_leakage(runs[1:], texts)
 
 
 def test_layers_and_where_important_heads_lie(

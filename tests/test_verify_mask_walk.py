@@ -15,8 +15,6 @@ from headscope.data.tasks import Example, Task
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.lm import LanguageModel
 from headscope.runs import encode
-from headscope.studies.leakage import Leakage
-from headscope.studies.masked_tasks import TaskForMask
 from headscope.studies.verify.one_by_one import OneByOne, starting_order
 from headscope.studies.verify.walks import about_cut, first_steps, random_orders, task_subjects
 from headscope.verify.one_by_one_steps import Step, Subject, prepare
@@ -104,7 +102,6 @@ def test_the_target_begins_where_the_chat_template_puts_it(
     """Without a space before an answer its first token is another one."""
     example = Example("1", "Simon", "Laura", 1)
     task = Task("name", (example,), "Who? {input}\n", "{input}\n", chat=True)
-    chosen = TaskForMask("", task, Leakage(known=False, overlap=None, of=1))
     first = {}
     for gap in ("", " "):
         form = (
@@ -112,7 +109,7 @@ def test_the_target_begins_where_the_chat_template_puts_it(
         )
         template = f"{{% for m in messages %}}{form}{{% endif %}}{{% endfor %}}"
         monkeypatch.setattr(pocket.tokenizer, "chat_template", template)
-        (subject,) = task_subjects(pocket, chosen, 1)["name"]
+        (subject,) = task_subjects(pocket, task, 1)
         first[gap] = pocket.tokenizer.decode([prepare(pocket, subject).target_token])
     assert first[""] == first[""].lstrip() and "Laura".startswith(first[""])
 

@@ -31,6 +31,7 @@ __all__ = [
     "INSTRUCTIONS",
     "Example",
     "Task",
+    "TaskSides",
     "few_shot",
     "filled",
     "hybrid",
@@ -131,6 +132,29 @@ class Task:
     def names_wrong(self) -> bool:
         """Whether every example has a wrong answer."""
         return all(example.wrong for example in self.examples)
+
+
+@dataclass(frozen=True)
+class TaskSides:
+    """One task twice: with the examples to train on, and with those to test on.
+
+    `train` is None where a file holds no more inputs than are tested on. `reference` has
+    examples set aside for what replaces removed heads.
+    """
+
+    train: Task | None
+    test: Task
+    reference: Task | None = None
+
+    @property
+    def name(self) -> str:
+        """What results call the task."""
+        return self.test.name
+
+    @property
+    def pool(self) -> tuple[Example, ...]:
+        """Where shots come from: never what is tested on, unless there is nothing else."""
+        return self.train.examples if self.train is not None else self.test.examples
 
 
 def filled(template: str, text: str) -> str:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 from headscope.data.pairs import PairFile
+from headscope.data.tasks import TaskSides
 from headscope.errors import Caution, MissingExtra
 from headscope.estimates import Baseline
 from headscope.evidence.rows import Condition
@@ -20,7 +21,6 @@ from headscope.verify.removal_translations.conditions import Translating, answer
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
-    from headscope.studies.tasks import TaskSides
 
 TITLE = "does the model do the task"
 
@@ -29,7 +29,11 @@ class Works(TypedDict):
     """The fields of a `Checked`."""
 
     baseline_works: bool | None
-    baseline_check: BaselineCheck
+    baseline_check: BaselineCheck | None
+
+
+#: Where the model is not asked.
+UNTRIED: Works = {"baseline_works": None, "baseline_check": None}
 
 
 def check_translations(

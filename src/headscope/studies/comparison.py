@@ -22,13 +22,13 @@ from headscope.evidence.table import Numbers, evidence_of_parts
 from headscope.executors import Execution
 from headscope.heads import HeadSet, about_rank
 from headscope.progress import Progress
-from headscope.results.common import ComparedDetails, ComparedResult, Leakage, TableResult
+from headscope.results.common import ComparedDetails, ComparedResult, TableResult
 from headscope.runs import encode
 from headscope.settings import UNSIGNED
 from headscope.shown.blocks import Shown
 from headscope.shown.words import sentence_of
-from headscope.studies.baseline import Works
 from headscope.studies.comparison_page import Extras, Words, page
+from headscope.studies.examples import Examples as Examples
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import leakage_caution
 from headscope.studies.study import Study
@@ -74,33 +74,6 @@ class InWorkers(Comparing):
 Config = TypeVar("Config", bound=Comparing)
 Part = TypeVar("Part")
 AnyResult = TypeVar("AnyResult", bound=ComparedResult)
-
-
-@dataclass(frozen=True)
-class Examples(Generic[Part]):
-    """What is measured.
-
-    Attributes:
-        parts: whatever `measure` takes, by part: a language, a direction, a task.
-        texts: what the model is given, for controls that look at what heads do.
-        digests: content hashes of the data, by name.
-        leakage: how many of the examples the heads were found on; None where no data chose them.
-        reference: makes what replaces removed heads, of this model and these settings.
-        signed: what else counts in the run's signature.
-        provenance: what else is told of where the result comes from.
-        cautions: what seems wrong with the data, in sentences.
-        chat: whether texts are of the chat template though no setting says so.
-    """
-
-    parts: Mapping[str, Part]
-    texts: Mapping[str, Sequence[str]]
-    digests: Mapping[str, str]
-    leakage: Leakage | None = None
-    reference: Callable[[LanguageModel, Any], Reference] = lambda lm, config: Reference()
-    signed: Mapping[str, Any] = field(default_factory=dict)
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    cautions: tuple[str, ...] = ()
-    chat: bool = False
 
 
 class Selected(Protocol):
@@ -158,6 +131,11 @@ class Bench(Generic[Config, Part]):
         """What is measured, by part."""
         return self.examples.parts
 
+    @property
+    def prompted(self) -> Mapping[str, Any]:
+        """What the model is given of each part, where it is known before `measure`."""
+        return self.examples.prompted
+
     def of(self, part: str) -> tuple[Condition, ...]:
         """The conditions of a part, the model as it is first."""
         return self.conditions[part if part in self.conditions else ALL_PARTS]
@@ -210,7 +188,6 @@ class Comparison(Generic[Config, Part]):
         extras: what the page of a result says that does not follow from its table, such as outputs
             of its run folder.
         examples: what an example is called, in the plural; empty: `cautions` tell of leakage.
-        works: whether the model does the task at all.
         cautions: what weakens the answer, beside what weakens any, in sentences.
         sign: what the details add to the run's signature, such as links that have no seed.
         plan: heads to conditions, the model as it is first.
@@ -231,7 +208,6 @@ class Comparison(Generic[Config, Part]):
     ready: Callable[[LanguageModel, Config, Examples[Part]], tuple[Config, Examples[Part]]] = (
         lambda lm, config, examples: (config, examples)
     )
-    works: Callable[[Bench[Config, Part]], Works | None] = lambda bench: None
     cautions: Callable[[Evidence, Any], Iterable[str]] = lambda found, details: ()
     sign: Callable[[Any], str] = lambda details: ""
     plan: Callable[[Sequence[Any], Config, Basis], Iterable[Condition]] = beside_controls
@@ -283,7 +259,7 @@ class Comparison(Generic[Config, Part]):
             bench = Bench(
                 lm, config, examples, chosen, conditions, plans, basis, reference, run, progress
             )
-            works = self.works(bench)
+            works = examples.works(lm, config, run, progress)
             found, about, beside = self.measure(bench)
             details = self.details(
                 **ranking,
@@ -299,8 +275,7 @@ class Comparison(Generic[Config, Part]):
                 signature="|".join(filter(None, [run.signature, self.sign(details)])),
                 evidence=replace(found, alpha=config.alpha),
                 details=details,
-                baseline_works=works["baseline_works"] if works else None,
-                baseline_check=works["baseline_check"] if works else None,
+                **works,
                 **beside,
             )
             return self.concluded(result)

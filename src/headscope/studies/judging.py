@@ -37,8 +37,12 @@ from headscope.studies.tasks import TaskChoice
 from headscope.studies.verify.circuit import (
     MEASURED,
     VerifyCircuit,
+    leakage_of,
     left_out_caution,
+    measured_by,
+    measured_examples,
     read_examples,
+    with_chat,
 )
 from headscope.verify.circuit_faithfulness import (
     CMD,
@@ -109,18 +113,19 @@ def judges(
     Raises `InputError` if no method ranks heads, or nothing can be judged on these data.
     """
     began, seed = time.monotonic(), plan.data.seed
-    examples = read_examples(circuit_settings(plan, draws), *KINDS)
+    config = circuit_settings(plan, draws)
+    examples = read_examples(config, *KINDS)
     lm = plan.model.load_for()
     geometry = lm.geometry
     size, sizes = set_size(geometry), sizes_of((), geometry)
-    examples = examples.for_model(lm)
-    reference = examples.reference(lm)
+    config, examples = with_chat(lm, config, examples)
+    reference = examples.reference(lm, config)
     every_kind = Changing(ablate=get_args(AblateName), seed=seed)
     scored: dict[str, dict[Head, float]] = {}
     unjudged: dict[str, str] = {}
     for name, place in found.items():
         try:
-            examples.leakage(place)
+            leakage_of(examples.parts, place)
             scores = named_scores(place, geometry)
             if scores is None:
                 raise InputError("it chooses a set and ranks no heads")
@@ -135,7 +140,7 @@ def judges(
     drawn = [*dict.fromkeys(random_rankings(every_head, geometry, draws, seed, RANDOM))]
     removed = random_gates(geometry, sets, size, seed)
     settings = {
-        "settings": examples.config,
+        "settings": config,
         "ablate": every_kind.ablate,
         "scores": {name: [*own.items()] for name, own in scored.items()},
         "sets": sets,
@@ -156,9 +161,12 @@ def judges(
         every = {each.key: each for each in measured}
         if tell is not None:
             tell(f"{count(len(scored), 'ranking')} to judge: {len(every)} passes of the examples")
-        works, measure = examples.works(lm, run, progress), MEASURED[examples.which]
+        works = examples.works(lm, config, run, progress)
+        measure = MEASURED[measured_by(config, examples.parts)]
         replacements = reference.replacements(lm, every_kind)
-        arrays, left_out = examples.measured(lm, [*every.values()], run, replacements, progress)
+        arrays, left_out = measured_examples(
+            lm, config, examples.parts, [*every.values()], run, replacements, progress
+        )
         numbers = {part: dict(zip(every, own, strict=True)) for part, own in arrays.items()}
 
         def table(conditions: Sequence[Condition]) -> Evidence:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import TypeVar
 
-from headscope.data.documents import Document
-from headscope.data.pairs import PairFile
-from headscope.data.split import known_digests, leakage, sentence_digest
+from headscope.data.pairs import PairFile, SentencePair
+from headscope.data.split import known_digests, sentence_digest
 from headscope.data.tasks import Example, Task
 from headscope.errors import InputError, naming
 from headscope.heads.resolve import place_of
 from headscope.results.common import Leakage
 
 FOUND_ON = "found_on.json"
-Tested = TypeVar("Tested")
 
 
 def check_leakage(
@@ -25,35 +23,31 @@ def check_leakage(
     """Count the test pairs whose source or target is among what `heads` were found on.
 
     `heads` is what `--heads` says; a run folder, or the scores or set inside one, tells by its
-    `found_on.json`. Raises `InputError` if there is an overlap, unless it is allowed.
+    `found_on.json`. Raises `InputError` if there is an overlap, also of the pairs set aside, unless
+    it is allowed.
     """
-    tested = [pair for pairs in directions.values() for pair in pairs.pairs]
+
+    def sides(pairs: Iterable[SentencePair]) -> list[tuple[str, str]]:
+        return [(pair.source, pair.target) for pair in pairs]
+
     counted = count_leakage(
         heads,
-        tested,
-        lambda pair, known: bool(leakage(known, [pair])),
+        sides(pair for pairs in directions.values() for pair in pairs.pairs),
         allow_overlap,
         "test pairs hold a sentence that these heads were found on",
         "test on other sentences (of one file: find with --split find, test with --split verify)",
     )
-    reference = [pair for pairs in directions.values() for pair in pairs.reference]
-    check_reference(
-        heads, [side for pair in reference for side in (pair.source, pair.target)], allow_overlap
-    )
+    reference = sides(pair for pairs in directions.values() for pair in pairs.reference)
+    check_reference(heads, chain.from_iterable(reference), allow_overlap)
     return counted
 
 
-def check_document_leakage(
-    heads: str, documents: Iterable[Document], allow_overlap: bool = False
+def check_text_leakage(
+    heads: str | Sequence[str], texts: Iterable[str], allow_overlap: bool = False
 ) -> Leakage:
-    """Count the test documents that `heads` were found on; else as `check_leakage`."""
-    return count_leakage(
-        heads,
-        list(documents),
-        lambda document, known: sentence_digest(document.text) in known,
-        allow_overlap,
-        "test documents are among those that these heads were found on",
-    )
+    """Count the test texts that any of `heads` were found on; else as `check_leakage`."""
+    words = "test texts are among those that these heads were found on"
+    return count_leakage(heads, [(text,) for text in texts], allow_overlap, words)
 
 
 def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = False) -> Leakage:
@@ -63,8 +57,7 @@ def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = 
     """
     return count_leakage(
         heads,
-        [(example, task) for task in tasks for example in task.examples],
-        lambda tested, known: _is_among(*tested, known),
+        [_texts(example, task) for task in tasks for example in task.examples],
         allow_overlap,
         "test examples are among those these heads were found on",
         "test with the --held-out, --limit and --seed the heads were found with, on other examples",
@@ -72,28 +65,36 @@ def check_task_leakage(heads: str, tasks: Iterable[Task], allow_overlap: bool = 
 
 
 def count_leakage(
-    heads: str,
-    tested: Sequence[Tested],
-    is_among: Callable[[Tested, frozenset[str]], bool],
+    heads: str | Sequence[str],
+    tested: Sequence[Sequence[str]],
     allow_overlap: bool,
     words: str,
     remedy: str = "test on others",
 ) -> Leakage:
-    """Count what `is_among` the digests of what `heads` were found on.
+    """Count the examples of which a text is among what any of `heads` were found on.
 
-    Raises `InputError`, whose `words` and `remedy` these are, if there is any, unless allowed.
+    `tested` are the texts of each example. Raises `InputError`, whose `words` and `remedy` these
+    are, if there is any, unless allowed.
     """
-    found_on = known_examples(heads)
-    if found_on is None:
-        return Leakage(known=False, overlap=None, of=len(tested))
-    file, known = found_on
-    overlap = sum(is_among(example, known) for example in tested)
-    if overlap and not allow_overlap:
-        raise InputError(
-            f"{overlap} of {len(tested)} {words} ({file}), so they prove nothing new; {remedy}, or "
-            "add --allow-overlap"
-        )
-    return Leakage(known=True, overlap=overlap, of=len(tested))
+    digests = [[sentence_digest(text) for text in texts] for texts in tested]
+
+    def overlap(known: Collection[str]) -> int:
+        return sum(any(digest in known for digest in own) for own in digests)
+
+    records = [known_examples(each) for each in ([heads] if isinstance(heads, str) else heads)]
+    found_on = [record for record in records if record is not None]
+    for file, known in found_on:
+        if (many := overlap(known)) and not allow_overlap:
+            raise InputError(
+                f"{many} of {len(tested)} {words} ({file}), so they prove nothing new; {remedy}, "
+                "or add --allow-overlap"
+            )
+    every = frozenset[str]().union(*(known for _, known in found_on))
+    return Leakage(
+        known=len(found_on) == len(records),
+        overlap=overlap(every) if found_on else None,
+        of=len(tested),
+    )
 
 
 def check_reference(heads: str, texts: Iterable[str], allow_overlap: bool = False) -> None:
@@ -122,12 +123,18 @@ def apart(task: Task, others: Iterable[Task]) -> tuple[Example, ...]:
     known = known_digests(
         {str(i): task_digests(each.examples, each.is_translation) for i, each in enumerate(others)}
     )
-    return tuple(example for example in task.examples if not _is_among(example, task, known))
+    return tuple(
+        example
+        for example in task.examples
+        if not any(sentence_digest(text) in known for text in _texts(example, task))
+    )
 
 
-def _is_among(example: Example, task: Task, known: Collection[str]) -> bool:
-    sides = task_digests([example], task.is_translation).values()
-    return any(digest in known for side in sides for digest in side)
+def _texts(example: Example, task: Task) -> tuple[str, ...]:
+    """What an example is known by: of translations each side, of other tasks both together."""
+    if task.is_translation:
+        return example.input, example.output
+    return (f"{example.input}\t{example.output}",)
 
 
 def task_digests(examples: Sequence[Example], translation: bool) -> dict[str, list[str]]:

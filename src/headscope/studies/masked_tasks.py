@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from headscope import options
-from headscope.data.tasks import Task
+from headscope.data.tasks import Task, TaskSides
 from headscope.errors import InputError
 from headscope.evidence.controls import SHUFFLES
 from headscope.evidence.rows import Condition
@@ -22,11 +22,10 @@ from headscope.results.common import Leakage
 from headscope.runs import Result
 from headscope.runs.reading import result_of
 from headscope.settings import UNSIGNED, Nested
-from headscope.studies.baseline import Works, check_tasks
 from headscope.studies.comparison import Bench, Chosen, Comparing, Examples
 from headscope.studies.leakage import check_task_leakage, together
 from headscope.studies.models import POCKET, ModelChoice
-from headscope.studies.tasks import TaskChoice, TaskSides, read_tasks, resolved_tasks, task_inputs
+from headscope.studies.tasks import TaskChoice, read_tasks, resolved_tasks, task_examples
 from headscope.verify.masked_tasks.asking import (
     Asking,
     Mask,
@@ -67,70 +66,50 @@ class AskedUnderMasks(MasksOnTasks, Asking):
     """The same where the model is asked to do the tasks."""
 
 
-class Tested(Protocol):
-    """A task, and how many of its examples masks were trained on."""
-
-    @property
-    def sides(self) -> TaskSides: ...
-    @property
-    def leakage(self) -> Leakage: ...
-
-
-@dataclass(frozen=True)
-class TaskUnderMask:
+@dataclass(frozen=True, kw_only=True)
+class TaskUnderMask(TaskSides):
     """A task, and how many of its examples its mask was trained on."""
 
-    sides: TaskSides
     leakage: Leakage
 
 
 AnyOnTasks = TypeVar("AnyOnTasks", bound=OnTasks)
 AnyAsked = TypeVar("AnyAsked", bound=AskedUnderMasks)
-AnyTested = TypeVar("AnyTested", bound=Tested)
+AnyTask = TypeVar("AnyTask", bound=TaskUnderMask)
 
 
-def examples_of(parts: Mapping[str, AnyTested], **more: Any) -> Examples[AnyTested]:
+def examples_of(tasks: Mapping[str, AnyTask], shots: int = 0, **more: Any) -> Examples[AnyTask]:
     """Tasks as what is measured; `more` goes to `Examples`."""
-    return Examples(
-        parts,
-        {name: [example.input for example in part.sides.test.examples]
-         for name, part in parts.items()},
-        task_inputs({name: part.sides for name, part in parts.items()}),
-        together(part.leakage for part in parts.values()),
-        **more,
-    )  # fmt: skip
+    return task_examples(tasks, together(task.leakage for task in tasks.values()), shots, **more)
+
+
+def read_under_masks(config: MasksOnTasks) -> Examples[TaskUnderMask]:
+    """The tasks, each under its mask; InputError for a mask trained on any, unless allowed."""
+    tasks = read_tasks(config.tasks, config.model.model, config.seed)
+    named = masks_by_task(config.masks, tasks)
+    leaks = {
+        name: check_task_leakage(str(named[name]), [sides.test], config.allow_overlap)
+        for name, sides in tasks.items()
+    }
+    parts = {name: TaskUnderMask(**vars(own), leakage=leaks[name]) for name, own in tasks.items()}
+    return examples_of(parts, config.tasks.shots)
 
 
 def with_chat(
-    lm: LanguageModel, config: AnyOnTasks, examples: Examples[AnyTested]
-) -> tuple[AnyOnTasks, Examples[AnyTested]]:
+    lm: LanguageModel, config: AnyOnTasks, examples: Examples[AnyTask]
+) -> tuple[AnyOnTasks, Examples[AnyTask]]:
     """The settings with what `chat` comes to for this model."""
     tasks = resolved_tasks(lm, config.tasks, config.model.model)
     return replace(config, tasks=tasks), examples
 
 
-def works(bench: Bench[AnyOnTasks, AnyTested]) -> Works:
-    """Whether the untouched model does the tasks."""
-    tasks = {name: part.sides for name, part in bench.parts.items()}
-    config = bench.config
-    return check_tasks(
-        bench.lm,
-        tasks,
-        config.tasks.shots,
-        config.seed,
-        bench.run,
-        config.baseline,
-        bench.progress,
-    )
-
-
 def masks_for(
-    lm: LanguageModel, config: MasksOnTasks, examples: Examples[AnyTested]
+    lm: LanguageModel, config: MasksOnTasks, examples: Examples[AnyTask]
 ) -> dict[str, TaskMasks]:
     """The mask of each task."""
     return {
         name: TaskMasks(
-            read_mask(place, lm.geometry), examples.parts[name].sides.test.instruction is not None
+            read_mask(place, lm.geometry), examples.parts[name].test.instruction is not None
         )
         for name, place in masks_by_task(config.masks, examples.parts).items()
     }
@@ -144,7 +123,7 @@ def chosen_masks(masks: Mapping[str, TaskMasks]) -> Chosen:
 
 
 def answers_under(
-    bench: Bench[AnyAsked, AnyTested],
+    bench: Bench[AnyAsked, AnyTask],
     tests: Mapping[str, Task],
     planned: Mapping[str, Planned],
     part: str = "samples",
@@ -154,7 +133,7 @@ def answers_under(
     """What the model does with each task under every condition, kept as `PART/TASK.jsonl`."""
     config, records = bench.config, {}
     for name, task in tests.items():
-        pool = bench.parts[name].sides.pool
+        pool = bench.parts[name].pool
         question = asked(task, pool, config.tasks.shots, config.seed)
         records[name] = ask(
             bench.lm, question, planned[name], config, bench.run, bench.progress, write, prefix
@@ -213,22 +192,11 @@ def digest_of(mask: Mask) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True)
-class TaskForMask:
-    """The held-out examples of one task, and where a mask for it is to be found.
-
-    `heads` is what `--heads` said, and `leakage` says how many of the examples the mask was trained
-    on.
-    """
+@dataclass(frozen=True, kw_only=True)
+class TaskForMask(TaskUnderMask):
+    """The held-out examples of one task, and where a mask for it is: what `--heads` said."""
 
     heads: str
-    task: Task
-    leakage: Leakage
-
-    @property
-    def sides(self) -> TaskSides:
-        """The task without examples to train on."""
-        return TaskSides(None, self.task)
 
     def mask(self, geometry: Geometry) -> Mask:
         """The mask for a model of this geometry: of a mask run, a saved gate, or heads to keep.
@@ -254,13 +222,13 @@ class TaskForMask:
     def signed(self) -> dict[str, Any]:
         """What a run's signature says about the task beside the settings."""
         return {
-            "task": {"name": self.task.name, "prompts": [self.task.bare, self.task.instruction]},
-            "examples": [example.id for example in self.task.examples],
+            "task": {"name": self.name, "prompts": [self.test.bare, self.test.instruction]},
+            "examples": [example.id for example in self.test.examples],
         }
 
     def data(self) -> dict[str, Any]:
         """What a result says about the task's file."""
-        task = self.task
+        task = self.test
         source = {"path": task.path, "digest": task.digest, "sentences": len(task.examples)}
         return {task.name: source}
 
@@ -292,7 +260,7 @@ def read_task_for_mask(
             '--instruction, such as "Say what to do.\\nInput: {input}\\nAnswer:"'
         )
     leakage = check_task_leakage(heads, [task], allow_overlap)
-    return TaskForMask(heads, task, leakage)
+    return TaskForMask(None, task, heads=heads, leakage=leakage)
 
 
 def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias
 
 from headscope import options
 from headscope.data.languages import language_name, parse_direction, same_language
@@ -21,11 +21,24 @@ from headscope.data.split import (
 )
 from headscope.errors import InputError, naming, nearest
 from headscope.settings import GIVEN, UNSIGNED, Option, Settings
+from headscope.studies.baseline import check_translations
+from headscope.studies.examples import Examples
+from headscope.studies.leakage import check_leakage
 from headscope.studies.models import POCKET
 from headscope.studies.named_data import split_named
+from headscope.studies.verify.reference import Reference, translations
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
 
 #: What `--split` calls the two halves of a single file.
 HALVES = ("find", "verify")
+#: Makes what replaces removed heads, of directions and settings.
+MakesReference: TypeAlias = "Callable[[LanguageModel, Mapping[str, PairFile], Any], Reference]"
+
+#: Sentences of the pocket model's own test split, over all directions and of one, if no limit is
+#: given: so that all directions take a few minutes on two cores.
+POCKET_SENTENCES, POCKET_AT_MOST, POCKET_AT_LEAST = 1000, 200, 10
 
 
 @dataclass(frozen=True)
@@ -110,6 +123,20 @@ def read_directions(
     if not choice.shots and not reference:
         return directions
     return _with_examples(directions, choice, model, seed, reference)
+
+
+def read_test_directions(
+    choice: PairsChoice, model: str, seed: int, reference: int = 0
+) -> dict[str, PairFile]:
+    """The sentences to verify on: the data given, or a few hundred of pocket's test split.
+
+    `reference`: so many of each direction are set aside for what replaces heads.
+    """
+    if choice.data or model != POCKET:
+        return read_directions(choice, model, "test", seed=seed, reference=reference)
+    asked = read_directions(dataclasses.replace(choice, limit=1), model, "test", seed=seed)
+    limit = max(POCKET_AT_LEAST, min(POCKET_AT_MOST, POCKET_SENTENCES // len(asked)))
+    return read_directions(choice, model, "test", limit=limit, seed=seed, reference=reference)
 
 
 def read_direction(choice: PairsChoice, model: str, seed: int = 0) -> PairFile:
@@ -395,6 +422,39 @@ def _pocket_directions(
         if direction.source == direction.target:
             raise InputError(f"--pair {pair} names one language twice")
     return {pair: sample_pairs(pair, split, choice.limit or limit, seed) for pair in wanted}
+
+
+class TestedOnPairs(Protocol):
+    """Settings of a command that tests heads on sentence pairs."""
+
+    @property
+    def heads(self) -> str: ...
+    @property
+    def allow_overlap(self) -> bool: ...
+
+
+def pair_examples(
+    directions: Mapping[str, PairFile],
+    config: TestedOnPairs,
+    reference: MakesReference = translations,
+    answer_only: bool = True,
+) -> Examples[PairFile]:
+    """Sentence pairs as what is measured; InputError if heads were found on any, unless allowed.
+
+    `reference` makes what replaces removed heads of the pairs set aside; `answer_only`: whether
+    that option may be named as a remedy.
+    """
+    return Examples(
+        directions,
+        {name: [pair.source for pair in pairs.pairs] for name, pairs in directions.items()},
+        pair_inputs(directions),
+        check_leakage(config.heads, directions, config.allow_overlap),
+        lambda lm, config: reference(lm, directions, config),
+        lambda lm, config, run, progress: check_translations(
+            lm, directions, config, run, config.baseline, progress, answer_only
+        ),
+        cautions=pair_cautions(directions),
+    )
 
 
 def pair_cautions(*directions: Mapping[str, PairFile]) -> tuple[str, ...]:

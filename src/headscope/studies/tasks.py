@@ -8,10 +8,10 @@ world. Nor is a word task trained on what another one that is named beside it ho
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 from headscope import options
 from headscope.data.prompts import unescaped as task_template
@@ -22,6 +22,7 @@ from headscope.data.tasks import (
     PLACEHOLDER,
     Example,
     Task,
+    TaskSides,
     few_shot,
     hybrid,
     in_language,
@@ -32,10 +33,14 @@ from headscope.data.tasks import (
 )
 from headscope.errors import InputError, nearest
 from headscope.evidence.rows import Basis
+from headscope.results.common import Leakage
 from headscope.settings import GIVEN, UNSIGNED, Option, Settings
+from headscope.studies.baseline import check_tasks
+from headscope.studies.examples import Examples
 from headscope.studies.leakage import apart, task_digests
 from headscope.studies.models import POCKET
 from headscope.studies.pairs import PairsChoice, read_directions
+from headscope.studies.verify.reference import Reference, from_tasks
 from headscope.verify.masked_tasks.asking import asked, rows_of
 
 if TYPE_CHECKING:
@@ -44,6 +49,8 @@ if TYPE_CHECKING:
 
 #: Sentences of the pocket model's own that a direction is trained on, and of `ioi` in all.
 POCKET_SENTENCES, IOI_SENTENCES = 1000, 500
+
+AnySides = TypeVar("AnySides", bound=TaskSides)
 
 
 Instruction = Annotated[
@@ -95,27 +102,6 @@ class TaskChoice(Settings):
     source_column: options.SourceColumn = "source"
     target_column: options.TargetColumn = "target"
     split: options.Split = None
-
-
-@dataclass(frozen=True)
-class TaskSides:
-    """One task twice: with the examples to train on, and with those to test on.
-
-    `train` is None where a file holds no more inputs than are tested on.
-    """
-
-    train: Task | None
-    test: Task
-
-    @property
-    def name(self) -> str:
-        """What results call the task."""
-        return self.test.name
-
-    @property
-    def pool(self) -> tuple[Example, ...]:
-        """Where shots come from: never what is tested on, unless there is nothing else."""
-        return self.train.examples if self.train is not None else self.test.examples
 
 
 def basis_of(lm: LanguageModel, tasks: Mapping[str, TaskSides]) -> Basis:
@@ -208,6 +194,42 @@ def counterfactuals(
 def answers(lm: LanguageModel, task: Task, instructed: bool = False) -> list[Answered]:
     """Every example's prompt and output as tokens; errors name the example's file and line."""
     return rows_of(lm, asked(task), instructed)
+
+
+def instructed_answers(
+    lm: LanguageModel, task: Task, pool: Sequence[Example], shots: int, seed: int
+) -> list[Answered]:
+    """The same behind shots of `pool`, and instructed where that can be."""
+    question = asked(task, pool, shots, seed)
+    return rows_of(lm, question, question.instructed is not None)
+
+
+def task_examples(
+    tasks: Mapping[str, AnySides], leakage: Leakage, shots: int = 0, **more: Any
+) -> Examples[AnySides]:
+    """Tasks, asked with so many shots, as what is measured; `more` goes to `Examples`."""
+
+    def reference(lm: LanguageModel, config: Any) -> Reference:
+        return from_tasks(
+            [
+                row
+                for sides in tasks.values()
+                if sides.reference is not None
+                for row in instructed_answers(lm, sides.reference, sides.pool, shots, config.seed)
+            ]
+        )
+
+    return Examples(
+        tasks,
+        {name: [example.input for example in sides.test.examples] for name, sides in tasks.items()},
+        task_inputs(tasks),
+        leakage,
+        reference,
+        lambda lm, config, run, progress: check_tasks(
+            lm, tasks, shots, config.seed, run, config.baseline, progress
+        ),
+        **more,
+    )
 
 
 def task_inputs(tasks: Mapping[str, TaskSides]) -> dict[str, str]:

@@ -55,7 +55,6 @@ from headscope.studies.masked_tasks import (
     examples_of,
     read_task_for_mask,
     with_chat,
-    works,
 )
 from headscope.studies.shows import model_facts, named_places
 from headscope.studies.tasks import TaskChoice, answers
@@ -95,8 +94,8 @@ def _read(config: CompareStates) -> Examples[TaskForMask]:
     chosen = read_task_for_mask(
         config.heads, config.tasks, config.model, config.seed, config.allow_overlap
     )
-    _shown(chosen.task, config.example)  # what is not there is told before a model is loaded
-    return examples_of({chosen.task.name: chosen}, signed=chosen.signed)
+    _shown(chosen.test, config.example)  # what is not there is told before a model is loaded
+    return examples_of({chosen.name: chosen}, signed=chosen.signed)
 
 
 def _heads(lm: LanguageModel, config: CompareStates, examples: Examples[TaskForMask]) -> Chosen:
@@ -107,7 +106,7 @@ def _heads(lm: LanguageModel, config: CompareStates, examples: Examples[TaskForM
 
 def _measure(bench: Bench[CompareStates, TaskForMask]) -> Measured:
     ((name, chosen),) = bench.parts.items()
-    task, mask = chosen.task, bench.chosen.known[name].mask
+    task, mask = chosen.test, bench.chosen.known[name].mask
     tensors = _observed(bench, task, mask, bench.plans[name])
     bench.run.write_tensors("states.safetensors", tensors)
     about = {
@@ -343,7 +342,6 @@ comparison = Comparison(
     ready=with_chat,
     heads=_heads,
     plan=lambda masks, config, basis: mask_conditions(masks[0], config, basis, of=""),
-    works=works,
     measure=_measure,
     answer=lambda table, details: verdict(table, "cosine"),
     cautions=_cautions,

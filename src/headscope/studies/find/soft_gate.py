@@ -155,10 +155,7 @@ def _read(config: FindSoftGate) -> Examples[QuestionSides]:
     sides = read_sides(config.questions, config.model.model, config.seed)
     leakage = count_leakage(
         config.heads,
-        sides.test,
-        lambda question, known: (
-            bool(question.context) and sentence_digest(question.context) in known
-        ),
+        [[question.context] if question.context else [] for question in sides.test],
         config.allow_overlap,
         "test questions are on a context that these heads were found on",
     )
@@ -175,7 +172,8 @@ def _ready(
         config = replace(config, template=template, training=training)
     sides = examples.parts[PART]
     tested = _asked(lm, config, sides.test, sides.test_path)
-    return config, replace(examples, texts={PART: [question.prompt for question in tested]})
+    texts = {PART: [question.prompt for question in tested]}
+    return config, replace(examples, prompted={PART: tested}, texts=texts)
 
 
 def _asked(
@@ -217,7 +215,7 @@ def _plan(sets: Sequence[SelectedHeads], config: FindSoftGate, basis: Basis) -> 
 def _measure(bench: Bench[FindSoftGate, QuestionSides]) -> Measured:
     lm, config, run, sides = bench.lm, bench.config, bench.run, bench.parts[PART]
     (heads,) = bench.chosen.every()
-    tested = _asked(lm, config, sides.test, sides.test_path)
+    tested: list[AskedQuestion] = bench.prompted[PART]
     pairs = {
         seed: [_asked(lm, config, part, sides.path) for part in sides.draw(config.questions, seed)]
         for seed in range(config.seed, config.seed + config.seeds)

@@ -43,7 +43,6 @@ from headscope.results.common import ComparedDetails, ComparedResult
 from headscope.settings import UNSIGNED, Nested, Option, build
 from headscope.shown.blocks import HeadSets, Lines, Section, Series, Shown, method_section
 from headscope.shown.words import count, fixed, sentence_of
-from headscope.studies.baseline import check_translations
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -54,11 +53,15 @@ from headscope.studies.comparison import (
     Measured,
     Selecting,
 )
-from headscope.studies.leakage import check_leakage
 from headscope.studies.models import TEMPLATED, ModelChoice, resolved_chat, template_inputs
-from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_direction
+from headscope.studies.pairs import (
+    PairsChoice,
+    pair_examples,
+    read_direction,
+    read_test_directions,
+)
 from headscope.studies.shows import model_facts, named_places
-from headscope.studies.verify.removal import alignment_heads, head_sets, read_test_directions
+from headscope.studies.verify.removal import alignment_heads, head_sets
 from headscope.verify.removal_translations.conditions import prompts_with_limits
 
 if TYPE_CHECKING:
@@ -152,13 +155,7 @@ def _read(config: UseSimultaneous) -> Examples[PairFile]:
             "headscope.use.simultaneous_translation.interpret"
         )
     directions = read_test_directions(config.pairs, config.model.model, config.seed)
-    return Examples(
-        directions,
-        {name: [pair.source for pair in file.pairs] for name, file in directions.items()},
-        pair_inputs(directions),
-        check_leakage(config.heads, directions, config.allow_overlap),
-        cautions=pair_cautions(directions),
-    )
+    return pair_examples(directions, config, answer_only=False)
 
 
 def _ready(
@@ -505,9 +502,6 @@ comparison = Comparison(
     ready=_ready,
     heads=_heads,
     plan=plan,
-    works=lambda bench: check_translations(
-        bench.lm, bench.parts, bench.config, bench.run, bench.config.baseline, bench.progress, False
-    ),
     measure=_measure,
     answer=lambda found, details: verdict(found, at_latency("chrf"), found.curve),
     show=_show,

@@ -50,13 +50,12 @@ from headscope.studies.use.prompts import (
     GivenPrompt,
     OneLine,
     PromptsChoice,
-    Rendered,
     prompts_digest,
     rendered,
 )
 from headscope.studies.verify.writing import (
     SHARE,
-    Asked,
+    about_prompts,
     few_prompts,
     groups_of,
     keep_numbers,
@@ -185,40 +184,31 @@ class PromptsRead:
         return prompts_digest(self.prompts)
 
 
-@dataclass(frozen=True)
-class AskedAnswers(Asked[PromptsRead]):
-    """The prompts of a language, also as the tokenizer gets them."""
-
-    rows: tuple[Rendered, ...] = ()
-
-
-def _read(config: Steer) -> Examples[AskedAnswers]:
+def _read(config: Steer) -> Examples[PromptsRead]:
     files = _asked_for(config)
     if config.gate is not None:
         config.gate.check()
-    parts = {code: AskedAnswers(file) for code, file in files.items()}
-    return Examples(parts, {}, {code: file.digest for code, file in files.items()})
+    return Examples(files, {}, {code: file.digest for code, file in files.items()})
 
 
 def _ready(
-    lm: LanguageModel, config: Steer, examples: Examples[AskedAnswers]
-) -> tuple[Steer, Examples[AskedAnswers]]:
-    limit = config.max_new_tokens or NEW_TOKENS
-    parts = {}
-    for code, asked in examples.parts.items():
-        rows = tuple(rendered(lm, asked.file.prompts, config.prompts.chat))
-        prompts = tuple(
+    lm: LanguageModel, config: Steer, examples: Examples[PromptsRead]
+) -> tuple[Steer, Examples[PromptsRead]]:
+    limit, kinds = config.max_new_tokens or NEW_TOKENS, set[bool]()
+    prompts, texts = dict[str, tuple[Prompt, ...]](), dict[str, list[str]]()
+    for code, file in examples.parts.items():
+        rows = rendered(lm, file.prompts, config.prompts.chat)
+        kinds |= {row.special for row in rows}
+        texts[code] = [row.text for row in rows]
+        prompts[code] = tuple(
             Prompt(row.prompt.id, row.text, row.prompt.reference or "", limit) for row in rows
         )
-        parts[code] = AskedAnswers(asked.file, prompts, rows)
-    kinds = {row.special for asked in parts.values() for row in asked.rows}
     if len(kinds) > 1:
         raise InputError(
             "some prompts are texts and others conversations; give them in runs of their own, or "
             "all through the chat template with --chat"
         )
-    texts = {code: [row.text for row in asked.rows] for code, asked in parts.items()}
-    return config, replace(examples, parts=parts, texts=texts, chat=kinds == {False})
+    return config, replace(examples, prompted=prompts, texts=texts, chat=kinds == {False})
 
 
 @dataclass(frozen=True)
@@ -229,7 +219,7 @@ class Steered:
     heads: Mapping[str, HeadSet]
 
 
-def _heads(lm: LanguageModel, config: Steer, examples: Examples[AskedAnswers]) -> Chosen:
+def _heads(lm: LanguageModel, config: Steer, examples: Examples[PromptsRead]) -> Chosen:
     base = None if config.gate is None else config.gate.read(lm.geometry)
     heads = steering_heads(config, lm)
     # Of heads that are gone already nothing can be multiplied: they count on neither side.
@@ -254,7 +244,7 @@ def _heads(lm: LanguageModel, config: Steer, examples: Examples[AskedAnswers]) -
     return Chosen(sets, signed=signed, known=Steered(base, heads), gone=gone)
 
 
-def _measure(bench: Bench[Steer, AskedAnswers]) -> Measured:
+def _measure(bench: Bench[Steer, PromptsRead]) -> Measured:
     """Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a language, condition
     and prompt, with the identified language) and `statistics.safetensors`."""
     config, known, groups = bench.config, bench.chosen.known, groups_of(bench)
@@ -270,7 +260,7 @@ def _measure(bench: Bench[Steer, AskedAnswers]) -> Measured:
         "ranking": config.ranking,
         "factors": tuple(sorted(config.factors)),
         "gate": None if known.base is None else about_gate(known.base),
-        "data": {code: asked.facts for code, asked in bench.parts.items()},
+        "data": about_prompts(bench),
         "heads": {code: tuple(map(str, chosen)) for code, chosen in known.heads.items()},
         "heads_of": own_heads(bench.conditions, found),
         "identifier": identifier,
@@ -327,22 +317,21 @@ def steering_heads(config: Steer, lm: LanguageModel) -> dict[str, HeadSet]:
     return heads
 
 
-def _written(bench: Bench[Steer, AskedAnswers], groups: Sequence[Group]) -> Texts:
+def _written(bench: Bench[Steer, PromptsRead], groups: Sequence[Group]) -> Texts:
     """The answers by language, condition and prompt."""
     from headscope.lm.generation import GenerateConfig
 
     config, base = bench.config, bench.chosen.known.base
-    rows = {code: asked.rows for code, asked in bench.parts.items()}
-    special = all(row.special for several in rows.values() for row in several)
+    special = not bench.examples.chat
     limit = groups[0].prompts[0].limit
     newline = config.one_line or not (config.data or config.prompts.prompt)
     how = GenerateConfig(limit, config.batch_tokens, newline)
     with contextlib.nullcontext() if base is None else bench.lm.adapted(base):
         texts = write(bench.lm, groups, how, bench.run, "writing", bench.progress, special=special)
     given = [
-        {"language": code, "id": row.prompt.id, "prompt": row.prompt.plain}
-        for code, several in rows.items()
-        for row in several
+        {"language": code, "id": prompt.id, "prompt": prompt.plain}
+        for code, file in bench.parts.items()
+        for prompt in file.prompts
     ]
     bench.run.write_jsonl("prompts.jsonl", given)
     return texts

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -51,19 +51,15 @@ from headscope.shown.words import (
     sentence_of,
 )
 from headscope.studies.comparison import Bench, Chosen, Comparison, Examples, Measured
-from headscope.studies.leakage import check_task_leakage
 from headscope.studies.masked_tasks import (
     MasksOnTasks,
     TaskUnderMask,
     chosen_masks,
-    examples_of,
-    masks_by_task,
     masks_for,
+    read_under_masks,
     with_chat,
-    works,
 )
 from headscope.studies.shows import few_parts, model_facts
-from headscope.studies.tasks import read_tasks
 from headscope.studies.verify.masked_tasks_show import masks_of
 from headscope.verify.attention_shares import (
     SETS,
@@ -105,14 +101,6 @@ class VerifyAttention(MasksOnTasks):
 
 
 @dataclass(frozen=True)
-class PlacedTask(TaskUnderMask):
-    """A task with the prompts of its examples: bare (False) and, where there is an instruction,
-    instructed."""
-
-    prompts: Mapping[bool, Sequence[Placed]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Seen:
     """Of every sample and head the share on the target and the attention on all candidates, and of
     every sample the share of even attention."""
@@ -122,35 +110,27 @@ class Seen:
     even: Sequence[float]
 
 
-def _read(config: VerifyAttention) -> Examples[PlacedTask]:
+def _read(config: VerifyAttention) -> Examples[TaskUnderMask]:
     if config.tasks.shots:
         raise InputError("attention is read in prompts without examples; leave --shots out")
-    tasks = read_tasks(config.tasks, config.model.model, config.seed)
-    named = masks_by_task(config.masks, tasks)
-    parts = {}
-    for name, sides in tasks.items():
-        leakage = check_task_leakage(str(named[name]), [sides.test], config.allow_overlap)
-        parts[name] = PlacedTask(sides, leakage)
-    return examples_of(parts)
+    return read_under_masks(config)
 
 
 def _ready(
-    lm: LanguageModel, config: VerifyAttention, examples: Examples[PlacedTask]
-) -> tuple[VerifyAttention, Examples[PlacedTask]]:
+    lm: LanguageModel, config: VerifyAttention, examples: Examples[TaskUnderMask]
+) -> tuple[VerifyAttention, Examples[TaskUnderMask]]:
     config, examples = with_chat(lm, config, examples)
-    parts = {
-        name: replace(part, prompts=_prompts(lm, part.sides.test))
-        for name, part in examples.parts.items()
-    }
-    return config, replace(examples, parts=parts)
+    prompts = {name: _prompts(lm, part.test) for name, part in examples.parts.items()}
+    return config, replace(examples, prompted=prompts)
 
 
 def _prompts(lm: LanguageModel, task: Task) -> dict[bool, list[Placed]]:
+    """The prompts of the examples: bare (False) and, where there is an instruction, instructed."""
     ways = (False,) if task.instruction is None else (False, True)
     return {way: [place_candidates(lm, task, item, way) for item in task.examples] for way in ways}
 
 
-def _heads(lm: LanguageModel, config: VerifyAttention, examples: Examples[PlacedTask]) -> Chosen:
+def _heads(lm: LanguageModel, config: VerifyAttention, examples: Examples[TaskUnderMask]) -> Chosen:
     return chosen_masks(masks_for(lm, config, examples))
 
 
@@ -163,7 +143,7 @@ def _plan(masks: Sequence[TaskMasks], config: VerifyAttention, basis: Basis) -> 
     return planned
 
 
-def _measure(bench: Bench[VerifyAttention, PlacedTask]) -> Measured:
+def _measure(bench: Bench[VerifyAttention, TaskUnderMask]) -> Measured:
     config, masks = bench.config, bench.chosen.known
     seen = {name: _seen(bench, name) for name in bench.parts}
     kept = {name: of_task.mask.kept.mask() for name, of_task in masks.items()}
@@ -181,9 +161,9 @@ def _measure(bench: Bench[VerifyAttention, PlacedTask]) -> Measured:
     heads = own_heads(conditions, table)
     tasks = {
         name: AttendedTask(
-            examples=len(part.sides.test.examples),
-            path=part.sides.test.path,
-            digest=part.sides.test.digest,
+            examples=len(part.test.examples),
+            path=part.test.path,
+            digest=part.test.digest,
             leakage=part.leakage,
             mask=decode(KeptHeads, encode(masks[name].mask.about())),
             random={
@@ -204,9 +184,9 @@ def _measure(bench: Bench[VerifyAttention, PlacedTask]) -> Measured:
     return Measured(table, {"tasks": tasks, "pooled": config.pooled})
 
 
-def _seen(bench: Bench[VerifyAttention, PlacedTask], name: str) -> dict[Condition, Seen]:
+def _seen(bench: Bench[VerifyAttention, TaskUnderMask], name: str) -> dict[Condition, Seen]:
     """What is seen of a task under every condition, from the run where it is done already."""
-    planned, prompts = bench.plans[name], bench.parts[name].prompts
+    planned, prompts = bench.plans[name], bench.prompted[name]
     kept = bench.run.read_tensors(f"attention {name}")
     for number, (condition, way) in enumerate(planned.items(), 1):
         if condition.id not in kept:
@@ -378,7 +358,6 @@ comparison = Comparison(
     ready=_ready,
     heads=_heads,
     plan=_plan,
-    works=works,
     measure=_measure,
     answer=_answer,
     cautions=_cautions,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
-from headscope.data.tasks import Example, Task
+from headscope.data.tasks import Example, TaskSides
 from headscope.errors import InputError, naming
 from headscope.evidence.blocks import levels_table, table_of_tests, uncertainty, verdict
 from headscope.evidence.controls import CONTROLS, one_ablation
@@ -50,7 +50,6 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import count, fixed, sentence_of, tasks_of
-from headscope.studies.baseline import Works, check_tasks, check_translations
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -62,9 +61,10 @@ from headscope.studies.comparison import (
     Removing,
     Selecting,
 )
+from headscope.studies.examples import parts_of
 from headscope.studies.leakage import check_leakage, check_task_leakage
 from headscope.studies.models import resolved_chat
-from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs
+from headscope.studies.pairs import PairsChoice, pair_examples, read_test_directions
 from headscope.studies.shows import (
     ablation_facts,
     few_caution,
@@ -73,20 +73,14 @@ from headscope.studies.shows import (
 )
 from headscope.studies.tasks import (
     TaskChoice,
-    TaskSides,
     counterfactuals,
+    instructed_answers,
     read_tasks,
     resolved_tasks,
-    task_inputs,
+    task_examples,
 )
-from headscope.studies.verify.reference import (
-    Reference,
-    drawn_apart,
-    from_tasks,
-    reference_number,
-    translations,
-)
-from headscope.studies.verify.removal import measured_alone, read_test_directions
+from headscope.studies.verify.reference import drawn_apart, reference_number
+from headscope.studies.verify.removal import measured_alone
 from headscope.verify.circuit_faithfulness import (
     CMD,
     CPR,
@@ -103,7 +97,7 @@ from headscope.verify.circuit_faithfulness import (
     random_rankings,
     sizes_of,
 )
-from headscope.verify.masked_tasks.asking import NEW_TOKENS, asked, rows_of
+from headscope.verify.masked_tasks.asking import NEW_TOKENS, asked
 from headscope.verify.masked_tasks.evidence import right
 from headscope.verify.removal_translations import Removal
 from headscope.verify.removal_translations.conditions import kept_losses
@@ -111,7 +105,6 @@ from headscope.verify.removal_translations.evidence import LOSSES
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-    from headscope.lm.prompting import Answered
 
 #: Heads that a page lists.
 LISTED = 20
@@ -233,86 +226,8 @@ class CircuitResult(ComparedResult):
     details: CircuitDetails = field(default_factory=CircuitDetails)
 
 
-@dataclass(frozen=True)
-class CircuitExamples:
-    """What circuits are tested on, as the settings ask: directions, or tasks and what of them is
-    set aside."""
-
-    config: VerifyCircuit
-    directions: dict[str, PairFile]
-    tasks: dict[str, TaskSides]
-    set_aside: dict[str, Task]
-
-    def leakage(self, heads: str, allow_overlap: bool = False) -> Leakage:
-        """How many of them heads were found on; `InputError` for any, unless allowed."""
-        if not self.tasks:
-            return check_leakage(heads, self.directions, allow_overlap)
-        check_task_leakage(heads, self.set_aside.values(), allow_overlap)
-        tested = [sides.test for sides in self.tasks.values()]
-        return check_task_leakage(heads, tested, allow_overlap)
-
-    def for_model(self, lm: LanguageModel) -> CircuitExamples:
-        """The same with what `chat` comes to for a model."""
-        if self.tasks:
-            chat = resolved_tasks(lm, _choice(self.config), self.config.model.model).chat
-            return replace(self, config=replace(self.config, chat=chat))
-        return replace(self, config=resolved_chat(lm, self.config))
-
-    def reference(self, lm: LanguageModel) -> Reference:
-        """What is set aside for what replaces heads."""
-        if self.tasks:
-            pools = ((task, self.tasks[name].pool) for name, task in self.set_aside.items())
-            rows = [row for task, pool in pools for row in _rows(lm, task, pool, self.config)]
-            return from_tasks(rows) if rows else Reference()
-        apart = any(pairs.reference for pairs in self.directions.values())
-        return translations(lm, self.directions, self.config) if apart else Reference()
-
-    @property
-    def which(self) -> Measure:
-        """What faithfulness is of."""
-        wrong = self.tasks and all(sides.test.names_wrong for sides in self.tasks.values())
-        return self.config.measure or ("difference" if wrong else "loss")
-
-    def works(self, lm: LanguageModel, run: Run, progress: Progress | None) -> Works:
-        """Whether the original model does the task."""
-        config, rules = self.config, self.config.baseline
-        if self.tasks:
-            shots = config.pairs.shots
-            return check_tasks(lm, self.tasks, shots, config.seed, run, rules, progress)
-        return check_translations(lm, self.directions, config, run, rules, progress)
-
-    def measured(
-        self,
-        lm: LanguageModel,
-        conditions: Sequence[Condition],
-        run: Run,
-        replacements: Replacements,
-        progress: Progress | None,
-    ) -> tuple[dict[str, list[NDArray[Any]]], int]:
-        """By part and condition numbers of every example; and how many examples are left out."""
-        config = self.config
-        if self.tasks:
-            return _answered(
-                lm, self.tasks, config, self.which, conditions, run, replacements, progress
-            )
-        how = Removal(
-            template=config.template,
-            measure=(self.which,),
-            chat=config.chat,
-            answer_only=config.answer_only,
-            max_new_tokens=config.max_new_tokens,
-            seed=config.seed,
-            batch_tokens=config.batch_tokens,
-        )
-        *_, arrays = measured_alone(
-            lm, self.directions, conditions, how, run, replacements, progress
-        )
-        return arrays, 0
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """Content hashes, for a run's signature."""
-        return task_inputs(self.tasks) if self.tasks else pair_inputs(self.directions)
+#: A direction, or a task.
+Tested = PairFile | TaskSides
 
 
 def _choice(config: VerifyCircuit) -> TaskChoice:
@@ -321,38 +236,73 @@ def _choice(config: VerifyCircuit) -> TaskChoice:
     )
 
 
-def read_examples(config: VerifyCircuit, *ablate: str) -> CircuitExamples:
-    """The examples to test on, and those set aside for these kinds of ablation."""
+def read_examples(config: VerifyCircuit, *ablate: str) -> Examples[Tested]:
+    """The examples to test on, with those set aside for these kinds of ablation."""
     seed, model, apart = config.seed, config.model.model, reference_number(*ablate)
     if not config.tasks.task:
         directions = read_test_directions(config.pairs, model, seed, apart)
-        return CircuitExamples(config, directions, {}, {})
-    tasks, set_aside = read_tasks(_choice(config), model, seed), dict[str, Task]()
+        return pair_examples(directions, config)
+    tasks = read_tasks(_choice(config), model, seed)
     for name, sides in tasks.items() if apart else ():
         kept, drawn = drawn_apart(sides.test.examples, seed, sides.test.path)
-        set_aside[name] = replace(sides.test, examples=drawn)
-        tasks[name] = replace(sides, test=replace(sides.test, examples=kept))
-    return CircuitExamples(config, {}, tasks, set_aside)
+        test, reference = (replace(sides.test, examples=part) for part in (kept, drawn))
+        tasks[name] = replace(sides, test=test, reference=reference)
+    leakage = leakage_of(tasks, config.heads, config.allow_overlap)
+    return task_examples(tasks, leakage, config.pairs.shots)
 
 
-def _read(config: VerifyCircuit) -> Examples[CircuitExamples]:
-    examples = read_examples(config, *config.ablate)
-    return Examples(
-        {ALL_PARTS: examples},
-        {},  # rankings are drawn without a look at the model
-        examples.digests,
-        examples.leakage(config.heads, config.allow_overlap),
-        cautions=pair_cautions(examples.directions),
+def leakage_of(parts: Mapping[str, Tested], heads: str, allow_overlap: bool = False) -> Leakage:
+    """How many of the examples heads were found on; `InputError` for any, unless allowed."""
+    if directions := parts_of(PairFile, parts):
+        return check_leakage(heads, directions, allow_overlap)
+    tasks = parts_of(TaskSides, parts).values()
+    apart = [sides.reference for sides in tasks if sides.reference is not None]
+    check_task_leakage(heads, apart, allow_overlap)
+    return check_task_leakage(heads, [sides.test for sides in tasks], allow_overlap)
+
+
+def with_chat(
+    lm: LanguageModel, config: VerifyCircuit, examples: Examples[Tested]
+) -> tuple[VerifyCircuit, Examples[Tested]]:
+    """The settings with what `chat` comes to for this model."""
+    if not config.tasks.task:
+        return resolved_chat(lm, config), examples
+    chat = resolved_tasks(lm, _choice(config), config.model.model).chat
+    return replace(config, chat=chat), examples
+
+
+def measured_by(config: VerifyCircuit, parts: Mapping[str, Tested]) -> Measure:
+    """What faithfulness is of."""
+    tasks = parts_of(TaskSides, parts)
+    wrong = tasks and all(sides.test.names_wrong for sides in tasks.values())
+    return config.measure or ("difference" if wrong else "loss")
+
+
+def measured_examples(
+    lm: LanguageModel,
+    config: VerifyCircuit,
+    parts: Mapping[str, Tested],
+    conditions: Sequence[Condition],
+    run: Run,
+    replacements: Replacements,
+    progress: Progress | None,
+) -> tuple[dict[str, list[NDArray[Any]]], int]:
+    """By part and condition numbers of every example; and how many examples are left out."""
+    which = measured_by(config, parts)
+    if tasks := parts_of(TaskSides, parts):
+        return _answered(lm, tasks, config, which, conditions, run, replacements, progress)
+    how = Removal(
+        template=config.template,
+        measure=(which,),
+        chat=config.chat,
+        answer_only=config.answer_only,
+        max_new_tokens=config.max_new_tokens,
+        seed=config.seed,
+        batch_tokens=config.batch_tokens,
     )
-
-
-def _ready(
-    lm: LanguageModel, config: VerifyCircuit, examples: Examples[CircuitExamples]
-) -> tuple[VerifyCircuit, Examples[CircuitExamples]]:
-    tested = examples.parts[ALL_PARTS].for_model(lm)
-    reference = tested.reference(lm)
-    ready = replace(examples, parts={ALL_PARTS: tested}, reference=lambda lm, config: reference)
-    return tested.config, ready
+    directions = parts_of(PairFile, parts)
+    *_, arrays = measured_alone(lm, directions, conditions, how, run, replacements, progress)
+    return arrays, 0
 
 
 class Ranking(NamedTuple):
@@ -364,7 +314,7 @@ class Ranking(NamedTuple):
     inside: int
 
 
-def _heads(lm: LanguageModel, config: VerifyCircuit, examples: Examples[CircuitExamples]) -> Chosen:
+def _heads(lm: LanguageModel, config: VerifyCircuit, examples: Examples[Tested]) -> Chosen:
     total = lm.geometry.total
     scored = named_scores(config.heads, lm.geometry) is not None
     whole = total if scored else None
@@ -408,19 +358,15 @@ def _plan(rankings: Sequence[Ranking], config: VerifyCircuit, basis: Basis) -> l
     return planned(ranking.heads, others, sizes, geometry, ablate, inside, config.seed)
 
 
-def _works(bench: Bench[VerifyCircuit, CircuitExamples]) -> Works:
-    return bench.parts[ALL_PARTS].works(bench.lm, bench.run, bench.progress)
-
-
-def _measure(bench: Bench[VerifyCircuit, CircuitExamples]) -> Measured:
-    examples, conditions = bench.parts[ALL_PARTS], bench.conditions[ALL_PARTS]
+def _measure(bench: Bench[VerifyCircuit, Tested]) -> Measured:
+    config, parts, conditions = bench.config, bench.parts, bench.conditions[ALL_PARTS]
     ranking, sizes, inside = bench.chosen.known
     single = [condition for condition in conditions if condition.of != CURVE]
-    arrays, left_out = examples.measured(
-        bench.lm, single, bench.run, bench.replacements, bench.progress
+    arrays, left_out = measured_examples(
+        bench.lm, config, parts, single, bench.run, bench.replacements, bench.progress
     )
-    measure = MEASURED[examples.which]
-    found = circuit_evidence(conditions, sizes, arrays, measure, bench.config.seed)
+    measure = MEASURED[measured_by(config, parts)]
+    found = circuit_evidence(conditions, sizes, arrays, measure, config.seed)
     about = {
         "heads": tuple(map(str, ranking)),
         "shares": tuple(size.share for size in sizes),
@@ -433,7 +379,7 @@ def _measure(bench: Bench[VerifyCircuit, CircuitExamples]) -> Measured:
             if (fall := found.level(DROP, without))
             and (fall.low if fall.bounded else fall.value) <= 0
         ),
-        "tasks": tuple(examples.tasks),
+        "tasks": tuple(parts_of(TaskSides, parts)),
         "left_out": left_out,
     }
     return Measured(found, about)
@@ -444,14 +390,6 @@ def _cautions(found: Evidence, details: CircuitDetails) -> Iterator[str]:
     unit = "example" if details.tasks else "sentence"
     yield from few_caution(base.examples if base else None, unit)
     yield from left_out_caution(details.left_out)
-
-
-def _rows(
-    lm: LanguageModel, task: Task, pool: Sequence[Example], config: VerifyCircuit
-) -> list[Answered]:
-    """Examples with their answers as tokens, instructed where they can be."""
-    question = asked(task, pool, config.pairs.shots, config.seed)
-    return rows_of(lm, question, question.instructed is not None)
 
 
 def _answered(
@@ -470,13 +408,12 @@ def _answered(
         return {
             name: _right(lm, own, measured, config, run, *more) for name, own in tasks.items()
         }, 0
-    texts, left_out, seed = {}, 0, config.seed
+    texts, left_out, shots, seed = {}, 0, config.pairs.shots, config.seed
     others: Mapping[str, Sequence[Example]] = {}
     if measure == "difference":
         others = counterfactuals(_choice(config), tasks, config.model.model, seed, tested=True)
     for name, sides in tasks.items():
         if measure == "difference":
-            shots = config.pairs.shots
             task = corrupted(lm, sides.test, sides.pool, shots, seed, others[name])
             found, missing = contrasts(lm, task[0], "difference", task[1], alone=True)
             left_out += sum(missing.values())
@@ -489,7 +426,7 @@ def _answered(
         else:
             rows = [
                 AnswerRow(row.ids, np.arange(row.start, len(row.ids)))
-                for row in _rows(lm, sides.test, sides.pool, config)
+                for row in instructed_answers(lm, sides.test, sides.pool, shots, seed)
             ]
         texts[name] = rows, [np.zeros(len(row.places), np.intp) for row in rows]
     losses = kept_losses(lm, texts, measured, config.batch_tokens, run, *more)
@@ -672,11 +609,10 @@ comparison = Comparison(
     settings=VerifyCircuit,
     result=CircuitResult,
     details=CircuitDetails,
-    read=_read,
-    ready=_ready,
+    read=lambda config: read_examples(config, *config.ablate),
+    ready=with_chat,
     heads=_heads,
     plan=_plan,
-    works=_works,
     measure=_measure,
     answer=lambda found, details: verdict(found, CPR, found.curve),
     cautions=_cautions,

@@ -41,7 +41,6 @@ from headscope.studies.masked_tasks import (
     examples_of,
     named_place,
     with_chat,
-    works,
 )
 from headscope.studies.shows import model_facts, places
 from headscope.studies.tasks import read_tasks
@@ -106,10 +105,10 @@ def _read(config: VerifyFamilies) -> Examples[TaskUnderMask]:
         ]
         # An example counts once a mask that was trained on it.
         leakage = replace(together(leaks), of=len(sides.test.examples))
-        parts[name] = TaskUnderMask(sides, leakage)
+        parts[name] = TaskUnderMask(**vars(sides), leakage=leakage)
         if sides.test.instruction is None:
             raise InputError(f"the task {name!r} has no instruction; give one")
-    return examples_of(parts)
+    return examples_of(parts, config.tasks.shots)
 
 
 def _heads(lm: LanguageModel, config: VerifyFamilies, examples: Examples[TaskUnderMask]) -> Chosen:
@@ -121,7 +120,7 @@ def _heads(lm: LanguageModel, config: VerifyFamilies, examples: Examples[TaskUnd
 
 
 def _measure(bench: Bench[VerifyFamilies, TaskUnderMask]) -> Measured:
-    tests = {name: part.sides.test for name, part in bench.parts.items()}
+    tests = {name: part.test for name, part in bench.parts.items()}
     # Families may be of the same heads, and then so are their draws.
     planned = dict.fromkeys(tests, bench.plans[ALL_PARTS])
     records = answers_under(bench, tests, planned, write=bench.config.write)
@@ -265,7 +264,6 @@ comparison = Comparison(
     ready=with_chat,
     heads=_heads,
     plan=family_conditions,
-    works=works,
     measure=_measure,
     answer=lambda table, details: verdict(table, "nll", _main(table)),
     cautions=_cautions,

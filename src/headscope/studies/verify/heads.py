@@ -33,7 +33,7 @@ from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, parts_of, scores_run
 from headscope.studies.find.translation_score import write_found_on
 from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat
-from headscope.studies.pairs import PairsChoice
+from headscope.studies.pairs import PairsChoice, read_test_directions
 from headscope.studies.shows import (
     by_luck,
     candidates,
@@ -49,7 +49,6 @@ from headscope.studies.shows import (
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.verify.reference import Reference, reference_number, translations
-from headscope.studies.verify.removal import read_test_directions
 from headscope.verify.removal_translations import Removal
 from headscope.verify.removal_translations.conditions import reference_alignment
 from headscope.verify.removal_translations.single import COMPARED, single_removal

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headscope.data.documents import LONGEST, Document, DocumentFile
+from headscope.data.documents import LONGEST, DocumentFile
 from headscope.data.languages import is_known
-from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.evidence.rows import Evidence
-from headscope.results.common import Leakage
 from headscope.results.language_texts import TextWithoutHeads, TextWithoutLayers
 from headscope.runs import encode
 from headscope.studies.comparison import ALL_PARTS, Bench, Examples, Removing
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.leakage import check_document_leakage, known_examples
+from headscope.studies.leakage import check_text_leakage
 from headscope.studies.models import POCKET
 from headscope.studies.shows import few_parts
 from headscope.studies.verify.reference import (
@@ -57,38 +54,9 @@ def named_heads(heads: Sequence[str]) -> list[tuple[str | None, str]]:
     return list(named.items())
 
 
-def documents_leakage(
-    specs: Iterable[str], files: Mapping[str, DocumentFile], allow_overlap: bool
-) -> Leakage:
-    """How many of the documents any of the head sets was found on; refused unless allowed."""
-    documents: list[Document] = [each for file in files.values() for each in file.documents]
-    records = []
-    for spec in specs:
-        check_document_leakage(spec, documents, allow_overlap)
-        records.append(known_examples(spec))
-    known = [record[1] for record in records if record is not None]
-    digests: frozenset[str] = frozenset().union(*known)
-    overlap = sum(sentence_digest(each.text) in digests for each in documents)
-    return Leakage(
-        known=len(known) == len(records), overlap=overlap if known else None, of=len(documents)
-    )
-
-
-@dataclass(frozen=True)
-class ReadDocuments:
-    """The documents of a language, and once the model is there their tokens.
-
-    `left_out` counts documents of a single token, which nothing predicts.
-    """
-
-    file: DocumentFile
-    read: Documents = field(default_factory=Documents)
-    left_out: int = 0
-
-
 def language_examples(
     documents: DocumentsChoice, config: Removing, specs: Sequence[str] | None, overlap: bool
-) -> Examples[ReadDocuments]:
+) -> Examples[DocumentFile]:
     """The documents of each language, without those that replacements are made from.
 
     `specs` are head sets that must not have been found on them, unless `overlap` is allowed; None:
@@ -96,10 +64,13 @@ def language_examples(
     """
     model, seed = config.model.model, config.seed
     files = read_languages(documents, model, "test", seed)
-    leakage = None if specs is None else documents_leakage(specs, files, overlap)
+    leakage = None
+    if specs is not None:
+        texts = [each.text for file in files.values() for each in file.documents]
+        leakage = check_text_leakage(specs, texts, overlap)
     files, reference = set_apart(documents, model, seed, files, reference_number(*config.ablate))
     return Examples(
-        {language: ReadDocuments(file) for language, file in files.items()},
+        files,
         {language: [each.text for each in file.documents] for language, file in files.items()},
         {language: file.digest for language, file in files.items()},
         leakage,
@@ -108,41 +79,42 @@ def language_examples(
 
 
 def read_documents(
-    lm: LanguageModel, config: AnyComparing, examples: Examples[ReadDocuments]
-) -> tuple[AnyComparing, Examples[ReadDocuments]]:
+    lm: LanguageModel, config: AnyComparing, examples: Examples[DocumentFile]
+) -> tuple[AnyComparing, Examples[DocumentFile]]:
     """The same with the documents as tokens; InputError if a language has none of two."""
-    parts: dict[str, ReadDocuments] = {}
-    for language, part in examples.parts.items():
+    prompted: dict[str, Documents] = {}
+    for language, file in examples.parts.items():
         rows = [
             (each, tuple(lm.encode(each.text, most=LONGEST, closed=True)))
-            for each in part.file.documents
+            for each in file.documents
         ]
         kept = [(document, row) for document, row in rows if len(row) > 1]
         if not kept:
             raise InputError(
-                f"{part.file.path}: no document of {language} has two tokens, so nothing can be "
+                f"{file.path}: no document of {language} has two tokens, so nothing can be "
                 "predicted; give longer documents"
             )
-        read = Documents(
+        prompted[language] = Documents(
             tuple(document.id for document, _ in kept),
             tuple(row for _, row in kept),
-            tuple(f"{part.file.path}, line {document.line}" for document, _ in kept),
+            tuple(f"{file.path}, line {document.line}" for document, _ in kept),
         )
-        parts[language] = ReadDocuments(part.file, read, len(rows) - len(kept))
-    return config, dataclasses.replace(examples, parts=parts)
+    return config, dataclasses.replace(examples, prompted=prompted)
 
 
-def about_documents(parts: Mapping[str, ReadDocuments]) -> dict[str, dict[str, Any]]:
-    """What a result tells about its documents, by language; `tokens` are those predicted."""
+def about_documents(bench: Bench[Any, DocumentFile]) -> dict[str, dict[str, Any]]:
+    """What a result tells about its documents, by language; `tokens` are those predicted, and
+    documents of a single one, which nothing predicts, are left out."""
+    read: Mapping[str, Documents] = bench.prompted
     return {
         language: {
-            "path": part.file.path,
-            "digest": part.file.digest,
-            "examples": len(part.read.ids),
-            "left_out": part.left_out,
-            "tokens": int(part.read.tokens.sum()),
+            "path": file.path,
+            "digest": file.digest,
+            "examples": len(read[language].ids),
+            "left_out": len(file.documents) - len(read[language].ids),
+            "tokens": int(read[language].tokens.sum()),
         }
-        for language, part in parts.items()
+        for language, file in bench.parts.items()
     }
 
 
@@ -169,7 +141,7 @@ def set_apart(
     return kept, Reference("documents set aside from the data", tuple(texts))
 
 
-def measured(bench: Bench[Any, ReadDocuments]) -> tuple[dict[str, Text], Evidence]:
+def measured(bench: Bench[Any, DocumentFile]) -> tuple[dict[str, Text], Evidence]:
     """Every language's text under every condition.
 
     The run keeps each document's losses, from which all figures follow without the model:
@@ -177,7 +149,7 @@ def measured(bench: Bench[Any, ReadDocuments]) -> tuple[dict[str, Text], Evidenc
     `LANG.tokens`; `conditions.jsonl` the conditions in that order; `documents.jsonl` ids.
     """
     conditions = bench.conditions[ALL_PARTS]
-    documents = {language: part.read for language, part in bench.parts.items()}
+    documents: Mapping[str, Documents] = bench.prompted
     texts = read_texts(
         bench.lm,
         documents,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
+from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
 from headscope.estimates import Draws, Estimate
 from headscope.evidence.blocks import (
@@ -42,7 +43,6 @@ from headscope.studies.models import ModelChoice
 from headscope.studies.shows import layer_labels
 from headscope.studies.verify.language_texts import (
     PERPLEXITIES,
-    ReadDocuments,
     about_documents,
     few_documents,
     language_examples,
@@ -101,22 +101,22 @@ class VerifyLayers(Removing):
             )
 
 
-def _read(config: VerifyLayers) -> Examples[ReadDocuments]:
+def _read(config: VerifyLayers) -> Examples[DocumentFile]:
     # Layers are not chosen by any data, so it does not matter what heads were found on.
     return language_examples(config.documents, config, None, False)
 
 
-def _heads(lm: LanguageModel, config: VerifyLayers, examples: Examples[ReadDocuments]) -> Chosen:
+def _heads(lm: LanguageModel, config: VerifyLayers, examples: Examples[DocumentFile]) -> Chosen:
     important = _important(config.heads, list(examples.parts), lm)
     signed = {"important": {name: list(map(str, heads)) for name, heads in important.items()}}
     return Chosen({ALL_PARTS: layer_sets(lm.geometry)}, signed=signed, known=important)
 
 
-def _measure(bench: Bench[VerifyLayers, ReadDocuments]) -> Measured:
+def _measure(bench: Bench[VerifyLayers, DocumentFile]) -> Measured:
     important: dict[str, HeadSet] = bench.chosen.known
     about = {
         "profile": {name: profile(heads) for name, heads in important.items()},
-        "data": about_documents(bench.parts),
+        "data": about_documents(bench),
     }
     return Measured(measured(bench)[1], about)
 

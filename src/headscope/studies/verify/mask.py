@@ -24,13 +24,11 @@ from headscope.studies.masked_tasks import (
     answers_under,
     chosen_masks,
     examples_of,
-    masks_by_task,
     masks_for,
+    read_under_masks,
     with_chat,
-    works,
 )
 from headscope.studies.shows import model_facts
-from headscope.studies.tasks import read_tasks
 from headscope.studies.verify.masked_tasks_show import (
     effect,
     few_examples,
@@ -71,7 +69,7 @@ class VerifyMask(AskedUnderMasks):
     ] = field(default=None, metadata=UNSIGNED)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskUnderMasks(TaskUnderMask):
     """The same with how many of its examples other masks were trained on."""
 
@@ -80,19 +78,15 @@ class TaskUnderMasks(TaskUnderMask):
 
 
 def _read(config: VerifyMask) -> Examples[TaskUnderMasks]:
-    tasks = read_tasks(config.tasks, config.model.model, config.seed)
-    named, allowed = masks_by_task(config.masks, tasks), config.allow_overlap
-    parts = {
-        name: TaskUnderMasks(
-            sides,
-            check_task_leakage(str(named[name]), [sides.test], allowed),
-            check_task_leakage(config.hybrid, [sides.test], allowed) if config.hybrid else None,
-            # What another task's mask has seen makes the comparison harder for the task's own.
-            tuple(check_task_leakage(place, [sides.test], True) for place in config.foreign),
-        )
-        for name, sides in tasks.items()
-    }
-    return examples_of(parts)
+    examples, parts = read_under_masks(config), dict[str, TaskUnderMasks]()
+    for name, part in examples.parts.items():
+        test, hybrid = [part.test], None
+        if config.hybrid:
+            hybrid = check_task_leakage(config.hybrid, test, config.allow_overlap)
+        # What another task's mask has seen makes the comparison harder for the task's own.
+        foreign = tuple(check_task_leakage(place, test, True) for place in config.foreign)
+        parts[name] = TaskUnderMasks(**vars(part), hybrid=hybrid, foreign=foreign)
+    return examples_of(parts, config.tasks.shots)
 
 
 def _heads(lm: LanguageModel, config: VerifyMask, examples: Examples[TaskUnderMasks]) -> Chosen:
@@ -105,7 +99,7 @@ def _heads(lm: LanguageModel, config: VerifyMask, examples: Examples[TaskUnderMa
 
 
 def _measure(bench: Bench[VerifyMask, TaskUnderMasks]) -> Measured:
-    tests = {name: part.sides.test for name, part in bench.parts.items()}
+    tests = {name: part.test for name, part in bench.parts.items()}
     records = answers_under(bench, tests, bench.plans)
     table = masks_evidence(tests, records, bench.config.seed, progress=bench.progress)
     heads = own_heads(in_table(records), table)
@@ -130,7 +124,7 @@ def _about(
     heads: Mapping[str, tuple[str, ...]],
 ) -> MaskedTask:
     """What a result says of a task whose right outputs have so many `tokens`."""
-    task = part.sides.test
+    task = part.test
 
     def other(mask: Mask, leakage: Leakage) -> OtherMask:
         return OtherMask(mask.about(), mask.unseen(task.name), leakage)
@@ -229,7 +223,6 @@ comparison = Comparison(
     ready=with_chat,
     heads=_heads,
     plan=lambda masks, config, basis: mask_conditions(masks[0], config, basis),
-    works=works,
     measure=_measure,
     answer=lambda table, details: verdict(table, "nll", _main(table)),
     cautions=_cautions,

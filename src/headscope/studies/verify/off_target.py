@@ -28,7 +28,6 @@ from headscope.results.writing import OffTarget, OffTargetDetails
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option
 from headscope.shown.blocks import Section, table_of
 from headscope.shown.words import enumeration, percent
-from headscope.studies.baseline import Works, check_translations
 from headscope.studies.comparison import (
     Bench,
     Chosen,
@@ -40,12 +39,16 @@ from headscope.studies.comparison import (
 )
 from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.leakage import check_document_leakage, check_leakage
+from headscope.studies.leakage import check_text_leakage
 from headscope.studies.models import POCKET
-from headscope.studies.pairs import PairsChoice, read_directions
-from headscope.studies.verify.reference import reference_number, translations_or_documents
+from headscope.studies.pairs import PairsChoice, pair_examples, read_directions
+from headscope.studies.verify.reference import (
+    documents_for,
+    reference_number,
+    translations_or_documents,
+)
 from headscope.studies.verify.writing import (
-    Asked,
+    about_prompts,
     few_prompts,
     groups_of,
     in_words,
@@ -144,27 +147,25 @@ class IntoLanguage:
         return " ".join(pairs.digest for pairs in self.directions.values())
 
 
-Requested = Asked[IntoLanguage | DocumentFile]
+Requested = IntoLanguage | DocumentFile
 
 
 def _read(config: VerifyOffTarget) -> Examples[Requested]:
+    # Controls look at prompts, which need the model.
     directions, files = _texts(config)
     if config.ask == "translate":
-        leakage = check_leakage(config.heads, directions, config.allow_overlap)
-        parts = {code: Requested(file) for code, file in _by_target(directions).items()}
-    else:
-        documents = [document for file in files.values() for document in file.documents]
-        leakage = check_document_leakage(config.heads, documents, config.allow_overlap)
-        parts = {code: Requested(file) for code, file in files.items()}
-    digests = {code: part.file.digest for code, part in parts.items()}
-    digests |= {f"{name} shots": file.shots_digest for name, file in directions.items()}
-    return Examples(
-        parts,
-        {},  # controls look at prompts, which need the model
-        digests,
-        leakage,
-        lambda lm, config: translations_or_documents(lm, directions, config),
-    )
+        examples = pair_examples(directions, config, translations_or_documents)
+        by_target = _by_target(directions)
+        digests = {code: part.digest for code, part in by_target.items()}
+        digests |= {f"{name} shots": file.shots_digest for name, file in directions.items()}
+        return Examples(
+            by_target, {}, digests, examples.leakage, examples.reference, examples.works
+        )
+    texts = (document.text for file in files.values() for document in file.documents)
+    leakage = check_text_leakage(config.heads, texts, config.allow_overlap)
+    reference = documents_for(config, config.reference_texts)
+    digests = {code: file.digest for code, file in files.items()}
+    return Examples(files, {}, digests, leakage, lambda lm, config: reference)
 
 
 def _texts(config: VerifyOffTarget) -> tuple[dict[str, PairFile], dict[str, DocumentFile]]:
@@ -210,17 +211,14 @@ def _ready(
     plain = config.ask == "continue" or not config.pairs.data
     chat = uses_chat(lm, False if plain else config.chat, config.template.text)
     config = replace(config, chat=chat)
-    parts = {
-        code: Requested(
-            part.file,
-            _beginnings(config, code, part.file, lm)
-            if isinstance(part.file, DocumentFile)
-            else _translations(config, part.file.directions, lm),
-        )
-        for code, part in examples.parts.items()
+    prompts = {
+        code: _beginnings(config, code, file, lm)
+        if isinstance(file, DocumentFile)
+        else _translations(config, file.directions, lm)
+        for code, file in examples.parts.items()
     }
-    texts = {code: [prompt.text for prompt in part.prompts] for code, part in parts.items()}
-    return config, replace(examples, parts=parts, texts=texts)
+    texts = {code: [prompt.text for prompt in own] for code, own in prompts.items()}
+    return config, replace(examples, prompted=prompts, texts=texts)
 
 
 def _translations(
@@ -270,26 +268,10 @@ def _heads(lm: LanguageModel, config: VerifyOffTarget, examples: Examples[Reques
     return Chosen(sets, known=heads)
 
 
-def _works(bench: Bench[VerifyOffTarget, Requested]) -> Works | None:
-    files = [part.file for part in bench.parts.values()]
-    directions = {
-        name: pairs
-        for file in files
-        if isinstance(file, IntoLanguage)
-        for name, pairs in file.directions.items()
-    }
-    if not directions:
-        return None
-    config = bench.config
-    return check_translations(
-        bench.lm, directions, config, bench.run, config.baseline, bench.progress
-    )
-
-
 def _measure(bench: Bench[VerifyOffTarget, Requested]) -> Measured:
     from headscope.lm.generation import newline_stop
 
-    config, heads, asked = bench.config, bench.chosen.known, bench.parts
+    config, heads = bench.config, bench.chosen.known
     groups = groups_of(bench)
     # A plain prompt asks for one line, a chat's answer may have several and ends by itself;
     # where the pocket model goes on from a document with a second line, it translates.
@@ -310,8 +292,8 @@ def _measure(bench: Bench[VerifyOffTarget, Requested]) -> Measured:
         "chat": config.chat,
         "heads": {code: of_language.row for code, of_language in heads.items()},
         "heads_of": own_heads(bench.conditions, found),
-        "without_heads": tuple(code for code in asked if code not in heads),
-        "data": {code: part.facts for code, part in asked.items()},
+        "without_heads": tuple(code for code in bench.parts if code not in heads),
+        "data": about_prompts(bench),
         "identifier": identifier,
         "written": languages_of(groups, named),
         "not_measured": counts.missing,
@@ -388,7 +370,6 @@ comparison = Comparison(
     read=_read,
     ready=_ready,
     heads=_heads,
-    works=_works,
     measure=_measure,
     answer=lambda found, details: writing_verdict(found, "off_target"),
     cautions=_cautions,

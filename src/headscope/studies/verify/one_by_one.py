@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.data.pairs import PairFile
@@ -24,7 +24,6 @@ from headscope.measure.baseline import Rules
 from headscope.progress import further
 from headscope.results.one_by_one import Change, OneByOneDetails, OneByOneResult
 from headscope.settings import GIVEN, UNSIGNED, MadeBy, Nested, Option
-from headscope.studies.baseline import Works, check_tasks, check_translations
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -36,13 +35,18 @@ from headscope.studies.comparison import (
     Removing,
     Selecting,
 )
-from headscope.studies.leakage import check_leakage
+from headscope.studies.examples import parts_of
 from headscope.studies.masked_tasks import TaskForMask, mask_result
 from headscope.studies.models import POCKET, resolved_chat
-from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
-from headscope.studies.tasks import TaskChoice, resolved_tasks, task_inputs
+from headscope.studies.pairs import PairsChoice, pair_examples, read_directions
+from headscope.studies.tasks import TaskChoice, resolved_tasks, task_examples
 from headscope.studies.verify.one_by_one_show import cautions, compared_by, show
-from headscope.studies.verify.reference import reference_number, translations_or_documents
+from headscope.studies.verify.reference import (
+    Reference,
+    documents_for,
+    reference_number,
+    translations_or_documents,
+)
 from headscope.studies.verify.walks import (
     about_cut,
     about_random,
@@ -173,36 +177,25 @@ Walked = PairFile | TaskForMask | None
 
 
 def _read(config: OneByOne) -> Examples[Walked]:
-    chosen = _task(config)
-    directions = {} if chosen else _directions(config)
-    digests, leakage = pair_inputs(directions), chosen.leakage if chosen else None
-    if chosen:
-        digests = task_inputs({chosen.task.name: chosen.sides})
-    elif directions:
-        leakage = check_leakage(config.heads, directions, config.allow_overlap)
-    return Examples(
-        {chosen.task.name: chosen} if chosen else directions or {"": None},
-        {},
-        digests,
-        leakage,
-        lambda lm, config: translations_or_documents(lm, directions, config),
-        signed=chosen.signed if chosen else {},
-        cautions=pair_cautions(directions),
-    )
+    if chosen := _task(config):
+        examples = task_examples({chosen.name: chosen}, chosen.leakage, signed=chosen.signed)
+        return replace(examples, reference=_documents)
+    directions = _directions(config)
+    if not directions:
+        return Examples({"": None}, {}, {}, reference=_documents)
+    return pair_examples(directions, config, translations_or_documents)
 
 
-def _asked(parts: Mapping[str, Walked]) -> tuple[TaskForMask | None, dict[str, PairFile]]:
-    """The task, or the directions; neither where there is a prompt of one's own."""
-    chosen = next((part for part in parts.values() if isinstance(part, TaskForMask)), None)
-    return chosen, {name: part for name, part in parts.items() if isinstance(part, PairFile)}
+def _documents(lm: LanguageModel, config: OneByOne) -> Reference:
+    return documents_for(config, config.reference_texts)
 
 
 def _ready(
     lm: LanguageModel, config: OneByOne, examples: Examples[Walked]
 ) -> tuple[OneByOne, Examples[Walked]]:
-    chosen, directions = _asked(examples.parts)
-    if chosen:
+    if parts_of(TaskForMask, examples.parts):
         config = replace(config, chat=resolved_tasks(lm, config.tasks, config.model.model).chat)
+    directions = parts_of(PairFile, examples.parts)
     return resolved_chat(lm, config) if directions else config, examples
 
 
@@ -210,15 +203,6 @@ def _heads(lm: LanguageModel, config: OneByOne, examples: Examples[Walked]) -> C
     base = starting_order(config, lm)
     signed = {"heads": list(map(str, base))}
     return Chosen({ALL_PARTS: [SelectedHeads(base)]}, signed=signed, known=base)
-
-
-def _works(bench: Bench[OneByOne, Walked]) -> Works | None:
-    config, (chosen, directions) = bench.config, _asked(bench.parts)
-    lm, run, rules, progress = bench.lm, bench.run, config.baseline, bench.progress
-    if chosen:
-        tasks = {chosen.task.name: chosen.sides}
-        return check_tasks(lm, tasks, 0, config.seed, run, rules, progress)
-    return check_translations(lm, directions, config, run, rules, progress) if directions else None
 
 
 def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:
@@ -335,9 +319,10 @@ def _measure(bench: Bench[OneByOne, Walked]) -> Measured:
 
     lm, config, run, progress = bench.lm, bench.config, bench.run, bench.progress
     base: HeadSet = bench.chosen.known
-    chosen, directions = _asked(bench.parts)
-    if chosen:
-        subjects = task_subjects(lm, chosen, config.max_new_tokens)
+    tasks, directions = parts_of(TaskForMask, bench.parts), parts_of(PairFile, bench.parts)
+    if tasks:
+        most = config.max_new_tokens
+        subjects = {name: task_subjects(lm, own.test, most) for name, own in tasks.items()}
     else:
         subjects = _subjects(config, directions, lm)
     share, replacement = can_share(lm), bench.replacements[one_ablation(config.ablate)]
@@ -386,14 +371,12 @@ def _measure(bench: Bench[OneByOne, Walked]) -> Measured:
         heads=tuple(map(str, order[:step])),
     )
     table = compared(groups, selected, random, others, config.order in HELPING, config.seed)
-    data = (
-        chosen.data()
-        if chosen
-        else {
-            name: {"path": pairs.path, "digest": pairs.digest, "sentences": len(pairs.pairs)}
-            for name, pairs in directions.items()
-        }
-    )
+    data: dict[str, Any] = {
+        name: {"path": pairs.path, "digest": pairs.digest, "sentences": len(pairs.pairs)}
+        for name, pairs in directions.items()
+    }
+    for chosen in tasks.values():
+        data |= chosen.data()
     about = {
         **vars(describe(lm, groups, order)),
         "data": data,
@@ -424,7 +407,6 @@ comparison = Comparison(
     heads=_heads,
     # Which heads go first may follow from the model, and so `measure` makes the conditions.
     plan=lambda heads, config, basis: [Condition()],
-    works=_works,
     measure=_measure,
     answer=lambda table, details: verdict(table, compared_by(details), option="--random-orders"),
     cautions=cautions,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from safetensors.numpy import load_file
 
+from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
     moved,
@@ -50,7 +51,6 @@ from headscope.studies.documents import DocumentsChoice
 from headscope.studies.models import ModelChoice
 from headscope.studies.verify.language_texts import (
     PERPLEXITIES,
-    ReadDocuments,
     about_documents,
     few_documents,
     language_examples,
@@ -107,20 +107,18 @@ class VerifyPerplexity(Removing, Selecting, InWorkers):
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
 
 
-def _read(config: VerifyPerplexity) -> Examples[ReadDocuments]:
+def _read(config: VerifyPerplexity) -> Examples[DocumentFile]:
     specs = [spec for _, spec in named_heads(config.heads)]
     return language_examples(config.documents, config, specs, config.allow_overlap)
 
 
-def _heads(
-    lm: LanguageModel, config: VerifyPerplexity, examples: Examples[ReadDocuments]
-) -> Chosen:
+def _heads(lm: LanguageModel, config: VerifyPerplexity, examples: Examples[DocumentFile]) -> Chosen:
     sized = _sized(named_heads(config.heads), config.k, list(examples.parts), lm, config.rank)
     sets = tuple(heads.row for heads in sized)
     return Chosen({ALL_PARTS: sets_by_language(sized)}, signed={"sets": encode(sets)}, known=sets)
 
 
-def _measure(bench: Bench[VerifyPerplexity, ReadDocuments]) -> Measured:
+def _measure(bench: Bench[VerifyPerplexity, DocumentFile]) -> Measured:
     texts, found = measured(bench)
     sets: tuple[LanguageSet, ...] = bench.chosen.known
     about = {
@@ -128,7 +126,7 @@ def _measure(bench: Bench[VerifyPerplexity, ReadDocuments]) -> Measured:
         "sets": sets,
         "empty": tuple(sorted({heads.language for heads in sets if not heads.chosen})),
         "own": own_texts(found, bench.conditions[ALL_PARTS], texts, bench.config.seed),
-        "data": about_documents(bench.parts),
+        "data": about_documents(bench),
     }
     return Measured(found, about)
 

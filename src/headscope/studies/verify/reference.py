@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from headscope.ablations import AblateName
 from headscope.data.documents import LONGEST, DocumentSource, read_documents
 from headscope.data.prompts import translation_prompts
 from headscope.data.split import draw_apart, reference_size, sentence_digest
@@ -145,13 +144,9 @@ def drawn_apart(items: Sequence[T], seed: int, place: str) -> tuple[tuple[T, ...
     return tuple(item for item in items if item.text not in texts), drawn
 
 
-class MeanAblated(Translating, Protocol):
-    """Settings of a command that removes heads; `reference_texts` names a file of documents."""
+class MeanAblated(Ablating, Protocol):
+    """Settings of a command that removes heads which data chose."""
 
-    @property
-    def ablate(self) -> AblateName | tuple[AblateName, ...]: ...
-    @property
-    def reference_texts(self) -> str | None: ...
     @property
     def model(self) -> ModelChoice: ...
     @property
@@ -160,10 +155,19 @@ class MeanAblated(Translating, Protocol):
     def allow_overlap(self) -> bool: ...
 
 
+class TranslatingOrReading(MeanAblated, Translating, Protocol):
+    """The same of a command that translates; `reference_texts` names a file of documents."""
+
+    @property
+    def reference_texts(self) -> str | None: ...
+
+
 def translations(
     lm: LanguageModel, directions: Mapping[str, PairFile], settings: Translating
 ) -> Reference:
-    """Prompts and translations of the pairs that each direction has set aside."""
+    """Prompts and translations of the pairs that each direction has set aside, if any."""
+    if not any(file.reference for file in directions.values()):
+        return Reference()
     from headscope.lm.prompting import chat_writer
 
     writer, bos = chat_writer(lm, settings.chat, settings.template.text), lm.tokenizer.bos_token
@@ -187,7 +191,9 @@ def translations(
 
 
 def from_tasks(rows: Sequence[Answered]) -> Reference:
-    """Prompts and answers of examples that tasks have set aside."""
+    """Prompts and answers of examples that tasks have set aside, if any."""
+    if not rows:
+        return Reference()
     texts = tuple(f"{row.start} {' '.join(map(str, row.ids))}" for row in rows)
     return Reference("prompts and answers set aside from the tasks", texts, rows=tuple(rows))
 
@@ -219,18 +225,18 @@ def documents(
     return Reference(source, texts)
 
 
-def translations_or_documents(
-    lm: LanguageModel, directions: Mapping[str, PairFile], settings: MeanAblated
-) -> Reference:
-    """The pairs set aside where sentence pairs are used and no file is named, else documents."""
+def documents_for(settings: MeanAblated, file: str | None) -> Reference:
+    """`documents` of a file for what settings remove; none where that gives zeros."""
     if not reference_number(*kinds_of(settings.ablate)):
         return Reference()
+    model = settings.model.model
+    return documents(file, model, settings.heads, settings.allow_overlap, settings.seed)
+
+
+def translations_or_documents(
+    lm: LanguageModel, directions: Mapping[str, PairFile], settings: TranslatingOrReading
+) -> Reference:
+    """The pairs set aside where sentence pairs are used and no file is named, else documents."""
     if directions and settings.reference_texts is None:
         return translations(lm, directions, settings)
-    return documents(
-        settings.reference_texts,
-        settings.model.model,
-        settings.heads,
-        settings.allow_overlap,
-        settings.seed,
-    )
+    return documents_for(settings, settings.reference_texts)

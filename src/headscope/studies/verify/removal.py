@@ -48,7 +48,6 @@ from headscope.results.removal import (
 )
 from headscope.runs import Run
 from headscope.settings import UNSIGNED, Nested
-from headscope.studies.baseline import Works, check_translations
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -59,11 +58,10 @@ from headscope.studies.comparison import (
     Measured,
     Selecting,
 )
-from headscope.studies.leakage import check_leakage
-from headscope.studies.models import POCKET, resolved_chat
-from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
+from headscope.studies.models import resolved_chat
+from headscope.studies.pairs import PairsChoice, pair_examples, read_test_directions
 from headscope.studies.sentences import shown_conditions
-from headscope.studies.verify.reference import Reference, reference_number, translations
+from headscope.studies.verify.reference import reference_number
 from headscope.studies.verify.removal_show import answer, cautions, show_removal
 from headscope.verify.removal_translations.conditions import (
     ReferenceLosses,
@@ -90,11 +88,6 @@ from headscope.verify.removal_translations.measures import (
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
-
-
-#: Sentences of the pocket model's own test split, over all directions and of one, if no limit is
-#: given: so that all directions take a few minutes on two cores.
-POCKET_SENTENCES, POCKET_AT_MOST, POCKET_AT_LEAST = 1000, 200, 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,37 +126,17 @@ class VerifyRemoval(Removal, Selecting, InWorkers):
 def _read(config: VerifyRemoval) -> Examples[PairFile]:
     apart = reference_number(*config.ablate)
     directions = read_test_directions(config.pairs, config.model.model, config.seed, apart)
-    leakage = check_leakage(config.heads, directions, config.allow_overlap)
+    examples = pair_examples(directions, config)
     for pairs in directions.values() if "loss" in config.all_draws else ():
         with naming(pairs.path):
             check_aligner(pairs)
-    return Examples(
-        directions,
-        {name: [pair.source for pair in pairs.pairs] for name, pairs in directions.items()},
-        pair_inputs(directions),
-        leakage,
-        lambda lm, config: translations(lm, directions, config) if apart else Reference(),
-        cautions=pair_cautions(directions),
-    )
-
-
-def _ready(
-    lm: LanguageModel, config: VerifyRemoval, examples: Examples[PairFile]
-) -> tuple[VerifyRemoval, Examples[PairFile]]:
-    return resolved_chat(lm, config), examples
+    return examples
 
 
 def _heads(lm: LanguageModel, config: VerifyRemoval, examples: Examples[PairFile]) -> Chosen:
     sets = head_sets(config.heads, config.k, lm, config.rank)
     selected = [SelectedHeads(heads, gates=config.gates) for heads in sets]
     return Chosen({ALL_PARTS: selected}, *alignment_heads(config.heads, config, lm))
-
-
-def _works(bench: Bench[VerifyRemoval, PairFile]) -> Works:
-    config = bench.config
-    return check_translations(
-        bench.lm, bench.parts, config, bench.run, config.baseline, bench.progress
-    )
 
 
 def _measure(bench: Bench[VerifyRemoval, PairFile]) -> Measured:
@@ -185,20 +158,6 @@ def about_removal(sets: Sequence[HeadSet], removal: Removal, removed: Removed) -
         "threshold": removal.threshold,
         "removed": removed,
     }
-
-
-def read_test_directions(
-    choice: PairsChoice, model: str, seed: int, reference: int = 0
-) -> dict[str, PairFile]:
-    """The sentences to verify on: the data given, or a few hundred of pocket's test split.
-
-    `reference`: so many of each direction are set aside for what replaces heads.
-    """
-    if choice.data or model != POCKET:
-        return read_directions(choice, model, "test", seed=seed, reference=reference)
-    asked = read_directions(replace(choice, limit=1), model, "test", seed=seed)
-    limit = max(POCKET_AT_LEAST, min(POCKET_AT_MOST, POCKET_SENTENCES // len(asked)))
-    return read_directions(choice, model, "test", limit=limit, seed=seed, reference=reference)
 
 
 def head_sets(
@@ -254,9 +213,8 @@ comparison = Comparison(
     result=RemovalResult,
     details=RemovalDetails,
     read=_read,
-    ready=_ready,
+    ready=lambda lm, config, examples: (resolved_chat(lm, config), examples),
     heads=_heads,
-    works=_works,
     measure=_measure,
     answer=answer,
     cautions=cautions,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from headscope.data.tasks import Task, translation_task
+from headscope.data.tasks import Task, TaskSides, translation_task
 from headscope.errors import InputError
 from headscope.estimates import Floats
 from headscope.evidence.blocks import dose_lines, levels_table, uncertainty, verdict
@@ -39,11 +39,10 @@ from headscope.studies.masked_tasks import (
     masks_by_task,
     masks_for,
     with_chat,
-    works,
 )
 from headscope.studies.pairs import PairsChoice, read_directions
 from headscope.studies.shows import model_facts
-from headscope.studies.tasks import TaskSides, read_tasks
+from headscope.studies.tasks import read_tasks
 from headscope.studies.verify.masked_tasks_show import (
     effect,
     few_examples,
@@ -113,7 +112,7 @@ class VerifyScaling(AskedUnderMasks):
         super().__post_init__()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ScaledSides(TaskUnderMask):
     """A task with the examples to choose α on, and those to measure on.
 
@@ -132,8 +131,10 @@ def _read(config: VerifyScaling) -> Examples[ScaledSides]:
     parts = {}
     for name, (choose, check, left_out) in halves.items():
         leakage = check_task_leakage(str(named[name]), [choose, check], config.allow_overlap)
-        parts[name] = ScaledSides(tasks[name], leakage, choose, check, left_out)
-    examples = examples_of(parts)
+        parts[name] = ScaledSides(
+            **vars(tasks[name]), leakage=leakage, choose=choose, check=check, left_out=left_out
+        )
+    examples = examples_of(parts, config.tasks.shots)
     checks = {f"check {name}": part.check.digest for name, part in parts.items()}
     return replace(examples, digests={**examples.digests, **checks})
 
@@ -351,7 +352,6 @@ comparison = Comparison(
     ready=with_chat,
     heads=_heads,
     plan=_grid,
-    works=works,
     measure=_measure,
     answer=lambda table, details: verdict(table, "nll", table.selected[0]),
     cautions=_cautions,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscope import options
-from headscope.data.documents import Document, Summarised, SummaryFile, digest_of, read_summaries
+from headscope.data.documents import Summarised, SummaryFile, digest_of, read_summaries
 from headscope.data.languages import language_name, same_language
 from headscope.data.prompts import Template, TemplateField
 from headscope.errors import InputError
@@ -32,12 +32,12 @@ from headscope.studies.comparison import (
 )
 from headscope.studies.comparison_page import Words
 from headscope.studies.documents import DocumentsChoice, document_sources, pocket_codes
-from headscope.studies.leakage import check_document_leakage
+from headscope.studies.leakage import check_text_leakage
 from headscope.studies.models import POCKET
 from headscope.studies.verify.reference import REFERENCES, Reference, drawn_apart, reference_number
 from headscope.studies.verify.writing import (
     SHARE,
-    Asked,
+    about_prompts,
     few_prompts,
     fitted,
     groups_of,
@@ -129,10 +129,10 @@ class VerifySummaries(Removing, Selecting):
 
 
 @dataclass(frozen=True)
-class AskedSummaries(Asked[SummaryFile]):
-    """The texts of a language; so many of them were `cut` to fit the context."""
+class CutPrompt(Prompt):
+    """A prompt, and whether its text was `cut` to fit the context."""
 
-    cut: int = 0
+    cut: bool
 
 
 def general_heads(
@@ -165,17 +165,13 @@ def _template(config: VerifySummaries) -> Template:
     return config.template or (TEMPLATE if config.texts.data else REPEAT)
 
 
-def _read(config: VerifySummaries) -> Examples[AskedSummaries]:
+def _read(config: VerifySummaries) -> Examples[SummaryFile]:
     files = _files(config)
-    texts = [
-        Document(item.id, item.text, code, item.line)
-        for code, file in files.items()
-        for item in file.items
-    ]
-    leakage = check_document_leakage(config.heads, texts, config.allow_overlap)
+    texts = (item.text for file in files.values() for item in file.items)
+    leakage = check_text_leakage(config.heads, texts, config.allow_overlap)
     files, apart = _set_apart(config, files)
     return Examples(
-        {code: AskedSummaries(file) for code, file in files.items()},
+        files,
         {code: [item.text for item in file.items] for code, file in files.items()},
         {code: file.digest for code, file in files.items()},
         leakage,
@@ -242,31 +238,32 @@ def _of_pocket(
 
 
 def _ready(
-    lm: LanguageModel, config: VerifySummaries, examples: Examples[AskedSummaries]
-) -> tuple[VerifySummaries, Examples[AskedSummaries]]:
+    lm: LanguageModel, config: VerifySummaries, examples: Examples[SummaryFile]
+) -> tuple[VerifySummaries, Examples[SummaryFile]]:
     from headscope.lm.prompting import uses_chat
 
     config = replace(config, chat=uses_chat(lm, config.chat if config.texts.data else False))
-    parts = {code: _prompted(config, part.file, lm) for code, part in examples.parts.items()}
-    return config, replace(examples, parts=parts)
+    prompts = {code: _prompted(config, file, lm) for code, file in examples.parts.items()}
+    return config, replace(examples, prompted=prompts)
 
 
-def _prompted(config: VerifySummaries, file: SummaryFile, lm: LanguageModel) -> AskedSummaries:
+def _prompted(
+    config: VerifySummaries, file: SummaryFile, lm: LanguageModel
+) -> tuple[CutPrompt, ...]:
     """The prompts of a language, with texts cut to fit the context."""
     from headscope.lm.prompting import wrap_prompts
 
     template, name = _template(config), language_name(file.language)
-    prompts, cut = [], 0
+    prompts = []
 
     def render(text: str) -> str:
         return wrap_prompts(lm, [template.render(text, name, name).text], config.chat)[0]
 
     for item in file.items:
         limit = config.max_new_tokens or 2 * len(lm.encode(item.summary, special=False)) + 32
-        prompt, shorter = fitted(lm, item.text, limit, render, f"{file.path}, line {item.line}")
-        cut += shorter
-        prompts.append(Prompt(item.id, prompt, item.summary, limit))
-    return AskedSummaries(file, tuple(prompts), cut)
+        prompt, cut = fitted(lm, item.text, limit, render, f"{file.path}, line {item.line}")
+        prompts.append(CutPrompt(item.id, prompt, item.summary, limit, cut))
+    return tuple(prompts)
 
 
 def _reference(
@@ -277,7 +274,7 @@ def _reference(
 
     writer = chat_writer(lm, config.chat)
     joint = " " if writer is None else writer.joint
-    prompts = [prompt for file in apart.values() for prompt in _prompted(config, file, lm).prompts]
+    prompts = [prompt for file in apart.values() for prompt in _prompted(config, file, lm)]
     source = "set aside from the data" if config.texts.data else "of the pocket model's train split"
     return Reference(
         f"prompts and summaries {source}",
@@ -287,14 +284,12 @@ def _reference(
     )
 
 
-def _heads(
-    lm: LanguageModel, config: VerifySummaries, examples: Examples[AskedSummaries]
-) -> Chosen:
+def _heads(lm: LanguageModel, config: VerifySummaries, examples: Examples[SummaryFile]) -> Chosen:
     heads = general_heads(config.heads, config.k, lm, config.rank)
     return Chosen({ALL_PARTS: [SelectedHeads(heads, gates=(config.gate,))]})
 
 
-def _measure(bench: Bench[VerifySummaries, AskedSummaries]) -> Measured:
+def _measure(bench: Bench[VerifySummaries, SummaryFile]) -> Measured:
     config = bench.config
     groups = groups_of(bench)
     # A chat model ends its turn itself; a plain one goes on with the next text.
@@ -310,8 +305,10 @@ def _measure(bench: Bench[VerifySummaries, AskedSummaries]) -> Measured:
         "chat": config.chat,
         "gate": config.gate,
         "heads": tuple(map(str, heads)),
-        "data": {code: part.facts for code, part in bench.parts.items()},
-        "cut": {code: part.cut for code, part in bench.parts.items()},
+        "data": about_prompts(bench),
+        "cut": {
+            code: sum(prompt.cut for prompt in prompts) for code, prompts in bench.prompted.items()
+        },
         "not_measured": counts.missing,
     }
     statistics = {name: TEXT_MEASURES[name].statistic for name in MEASURES}

@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
-from headscope.data.pairs import PairFile, SentencePair
 from headscope.errors import InputError
 from headscope.evidence.controls import SelectedHeads
 from headscope.evidence.rows import Condition
-from headscope.evidence.runner import ZERO, pass_of
+from headscope.evidence.runner import ZERO, Replacements, pass_of
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
 from headscope.progress import Progress
-from headscope.results.common import Leakage
 from headscope.results.tasks import Task, TasksDetails, TasksResult
-from headscope.runs import Signature
+from headscope.runs import Run, Signature
 from headscope.settings import UNSIGNED, Nested, Option
 from headscope.studies.baseline import Works, about_baseline
 from headscope.studies.comparison import (
@@ -30,9 +29,9 @@ from headscope.studies.comparison import (
     Removing,
     Selecting,
 )
-from headscope.studies.leakage import check_leakage
+from headscope.studies.leakage import count_leakage
 from headscope.studies.models import ModelChoice
-from headscope.studies.verify.reference import Reference, documents, reference_number
+from headscope.studies.verify.reference import documents_for
 from headscope.studies.verify.removal import alignment_heads, head_sets
 from headscope.studies.verify.tasks_show import answer, cautions, show
 from headscope.verify.removal_translations.conditions import check_gates
@@ -104,18 +103,17 @@ class VerifyTasks(Removing, Selecting):
 
 def _read(config: VerifyTasks) -> Examples[LoadedTask]:
     loaded = load_tasks(config.task, config.shots, config.limit, config.seed, config.allow_code)
-    leakage, reference = _leakage(config, loaded), Reference()
-    if reference_number(*config.ablate):
-        reference = documents(
-            config.reference, config.model.model, config.heads, config.allow_overlap, config.seed
-        )
-    harness = harness_version()
+    fields = [(text,) for task in loaded for example in task.examples for text in example.fields]
+    words = "sentences of the tasks are among those that these heads were found on"
+    leakage = count_leakage(config.heads, fields, config.allow_overlap, words)
+    reference, harness = documents_for(config, config.reference), harness_version()
     return Examples(
         {task.name: task for task in loaded},
         {task.name: [example.prompt for example in task.examples] for task in loaded},
         {f"task {task.name}": task.digest for task in loaded},
         leakage,
         lambda lm, config: reference,
+        works=partial(_works, loaded),
         signed={"tasks": {task.name: [*task.groups] for task in loaded}, "harness": harness},
         provenance={"lm_eval": harness},
     )
@@ -130,7 +128,15 @@ def _heads(lm: LanguageModel, config: VerifyTasks, examples: Examples[LoadedTask
 
 def _measure(bench: Bench[VerifyTasks, LoadedTask]) -> Measured:
     conditions, run = bench.conditions[ALL_PARTS], bench.run
-    outcomes = _outcomes(bench, conditions)
+    outcomes = _outcomes(
+        bench.lm,
+        bench.config,
+        [*bench.parts.values()],
+        conditions,
+        run,
+        lambda: bench.replacements,
+        bench.progress,
+    )
     run.write_jsonl("examples.jsonl", _examples(bench.parts.values()))
     run.write_jsonl("samples.jsonl", _samples(bench.parts.values(), conditions, outcomes))
     tasks = {name: _about(task, outcomes[name]) for name, task in bench.parts.items()}
@@ -154,20 +160,25 @@ def harness_version() -> str:
 
 
 def _outcomes(
-    bench: Bench[VerifyTasks, LoadedTask], conditions: Sequence[Condition]
+    lm: LanguageModel,
+    config: VerifyTasks,
+    tasks: Sequence[LoadedTask],
+    conditions: Sequence[Condition],
+    run: Run,
+    replacements: Callable[[], Replacements],
+    progress: Progress | None,
 ) -> dict[str, list[Outcome]]:
     """Every task under every condition, from the run where it is done already."""
-    lm, config, progress = bench.lm, bench.config, bench.progress
-    kept = bench.run.read_part("tasks")
+    kept = run.read_part("tasks")
     outcomes: dict[str, list[Outcome]] = {}
-    for task in bench.parts.values():
+    for task in tasks:
         requests = sum(max(1, len(example.choices)) for example in task.examples)
         total = len(conditions) * requests
         outcomes[task.name] = []
         for number, condition in enumerate(conditions):
             key = f"{task.name} {condition.key}"
             if key not in kept:
-                replaced = ZERO if condition.replacement == "zero" else bench.replacements
+                replaced = ZERO if condition.replacement == "zero" else replacements()
                 with pass_of(condition, lm.geometry, (), replaced).applied(lm):
                     outcome = run_task(
                         lm,
@@ -179,19 +190,25 @@ def _outcomes(
                         _reporter(progress, task.name, number * requests, total),
                     )
                 kept[key] = asdict(outcome)
-                bench.run.append_part("tasks", key, kept[key])
+                run.append_part("tasks", key, kept[key])
             outcomes[task.name].append(Outcome(**kept[key]))
         if progress:
             progress(task.name, total, total)
     return outcomes
 
 
-def _works(bench: Bench[VerifyTasks, LoadedTask]) -> Works:
+def _works(
+    tasks: Sequence[LoadedTask],
+    lm: LanguageModel,
+    config: VerifyTasks,
+    run: Run,
+    progress: Progress | None,
+) -> Works:
     """Whether the untouched model does better than guess, task by task with choices."""
     judged = {}
-    untouched = _outcomes(bench, bench.conditions[ALL_PARTS][:1])
-    for name, task in bench.parts.items():
-        (outcome,) = untouched[name]
+    untouched = _outcomes(lm, config, tasks, [Condition()], run, lambda: ZERO, progress)
+    for task in tasks:
+        (outcome,) = untouched[task.name]
         metric = main_metric(task, outcome)
         if task.chance is not None and metric.partition(",")[0].startswith("acc"):
             value, rows = outcome.metrics[metric], outcome.rows
@@ -207,8 +224,9 @@ def _works(bench: Bench[VerifyTasks, LoadedTask]) -> Works:
                 likeliest,
                 [row["metrics"][metric] for row in rows],
             )
-            rules = bench.config.baseline
-            judged[name] = choices_above_chance(value, task.chance, len(rows), rules, shown)
+            judged[task.name] = choices_above_chance(
+                value, task.chance, len(rows), config.baseline, shown
+            )
     return about_baseline(judged, "--shots N, a larger model or an easier task")
 
 
@@ -242,25 +260,6 @@ def _groups(tasks: Mapping[str, Task]) -> dict[str, tuple[str, ...]]:
         for (group, metric), names in members.items()
         if len(names) > 1
     }
-
-
-def _leakage(config: VerifyTasks, loaded: Sequence[LoadedTask]) -> Leakage:
-    """How many fields of the examples are sentences that heads were found on."""
-    texts = {
-        task.name: PairFile(
-            tuple(
-                SentencePair(str(example.id), text, text)
-                for example in task.examples
-                for text in example.fields
-            ),
-            "",
-            "",
-            task.name,
-            task.digest,
-        )
-        for task in loaded
-    }
-    return check_leakage(config.heads, texts, config.allow_overlap)
 
 
 def _examples(loaded: Iterable[LoadedTask]) -> Iterator[dict[str, Any]]:
@@ -328,7 +327,6 @@ comparison = Comparison(
     details=TasksDetails,
     read=_read,
     heads=_heads,
-    works=_works,
     measure=_measure,
     answer=answer,
     cautions=cautions,

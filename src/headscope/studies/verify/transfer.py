@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import permutations
+from itertools import chain, permutations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
-from headscope.data.documents import Document
 from headscope.data.languages import parse_direction, same_language
 from headscope.data.transfer import TransferFile, TransferPrompt, language_of, read_prompts, written
 from headscope.errors import InputError
@@ -36,12 +35,12 @@ from headscope.studies.comparison import (
     Removing,
 )
 from headscope.studies.comparison_page import Extras, Words
-from headscope.studies.leakage import check_document_leakage
+from headscope.studies.leakage import check_text_leakage
 from headscope.studies.models import POCKET
 from headscope.studies.shows import layer_labels
-from headscope.studies.verify.reference import Reference, documents, reference_number
+from headscope.studies.verify.reference import documents_for
 from headscope.studies.verify.writing import (
-    Asked,
+    about_prompts,
     few_prompts,
     groups_of,
     in_words,
@@ -122,51 +121,33 @@ class VerifyTransfer(Removing):
         super().__post_init__()
 
 
-Statements = Asked[TransferFile]
-
-
-def _read(config: VerifyTransfer) -> Examples[Statements]:
-    files, reference = _files(config), Reference()
-    if reference_number(*config.ablate):
-        reference = documents(
-            config.reference, config.model.model, config.heads, config.allow_overlap, config.seed
-        )
-    asked = [
-        Document(prompt.id, prompt.prompt, pair, line)
-        for pair, file in files.items()
-        for line, prompt in enumerate(file.prompts, 1)
-    ]
-    return Examples(
-        {pair: Asked(file) for pair, file in files.items()},
-        {pair: [prompt.prompt for prompt in file.prompts] for pair, file in files.items()},
-        {pair: file.digest for pair, file in files.items()},
-        check_document_leakage(config.heads, asked, config.allow_overlap),
-        lambda lm, config: reference,
+def _read(config: VerifyTransfer) -> Examples[TransferFile]:
+    files, reference = _files(config), documents_for(config, config.reference)
+    texts = {pair: [prompt.prompt for prompt in file.prompts] for pair, file in files.items()}
+    leakage = check_text_leakage(
+        config.heads, chain.from_iterable(texts.values()), config.allow_overlap
     )
+    digests = {pair: file.digest for pair, file in files.items()}
+    return Examples(files, texts, digests, leakage, lambda lm, config: reference)
 
 
 def _ready(
-    lm: LanguageModel, config: VerifyTransfer, examples: Examples[Statements]
-) -> tuple[VerifyTransfer, Examples[Statements]]:
+    lm: LanguageModel, config: VerifyTransfer, examples: Examples[TransferFile]
+) -> tuple[VerifyTransfer, Examples[TransferFile]]:
     from headscope.lm.prompting import uses_chat
 
     pocket = config.model.model == POCKET and config.data is None
     chat = uses_chat(lm, False if pocket else config.chat)
-    parts = {
-        pair: Asked(
-            part.file,
-            tuple(
-                given_prompt(lm, prompt, chat, config.max_new_tokens)
-                for prompt in part.file.prompts
-            ),
-        )
-        for pair, part in examples.parts.items()
+    most = config.max_new_tokens
+    prompts = {
+        pair: tuple(given_prompt(lm, prompt, chat, most) for prompt in file.prompts)
+        for pair, file in examples.parts.items()
     }
-    return replace(config, chat=chat), replace(examples, parts=parts)
+    return replace(config, chat=chat), replace(examples, prompted=prompts)
 
 
-def _heads(lm: LanguageModel, config: VerifyTransfer, examples: Examples[Statements]) -> Chosen:
-    files = {pair: part.file for pair, part in examples.parts.items()}
+def _heads(lm: LanguageModel, config: VerifyTransfer, examples: Examples[TransferFile]) -> Chosen:
+    files = examples.parts
     codes = list(dict.fromkeys(code for file in files.values() for code in _codes(file)))
     heads = writing_heads(config.heads, config.k, codes, lm)
     if any(of_language.language == NAMED for of_language in heads.values()):
@@ -183,13 +164,13 @@ def _heads(lm: LanguageModel, config: VerifyTransfer, examples: Examples[Stateme
     return Chosen(sets, known=heads)
 
 
-def _measure(bench: Bench[VerifyTransfer, Statements]) -> Measured:
+def _measure(bench: Bench[VerifyTransfer, TransferFile]) -> Measured:
     from headscope.lm.generation import GenerateConfig
     from headscope.verify.writing.ranks import example_lens, first_tokens, kept_ranks
 
-    lm, config, run, parts = bench.lm, bench.config, bench.run, bench.parts
+    lm, config, run = bench.lm, bench.config, bench.run
     chat, batch, progress = bool(config.chat), config.batch_tokens, bench.progress
-    by_pair = {pair: part.file.prompts for pair, part in parts.items()}
+    by_pair = {pair: file.prompts for pair, file in bench.parts.items()}
     forms = first_tokens(lm, [prompt for prompts in by_pair.values() for prompt in prompts], chat)
     groups = groups_of(bench)
     how = GenerateConfig(batch_tokens=batch)
@@ -236,7 +217,7 @@ def _measure(bench: Bench[VerifyTransfer, Statements]) -> Measured:
         "chat": chat,
         "heads": {code: of_language.row for code, of_language in bench.chosen.known.items()},
         "heads_of": own_heads(bench.conditions, found),
-        "data": {pair: part.facts for pair, part in parts.items()},
+        "data": about_prompts(bench),
         "lens": LensExample(
             pair=groups[0].name,
             id=first.id,

@@ -15,7 +15,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from headscope.data.tasks import Example as TaskExample
-from headscope.data.tasks import prompt
+from headscope.data.tasks import Task, prompt
 from headscope.errors import InputError
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.progress import Progress, further
@@ -60,23 +60,20 @@ def read_walked_task(
     Raises `InputError` as `read_task_for_mask` does, or if there is no example of that id.
     """
     chosen = read_task_for_mask(heads, tasks, model, seed, allow_overlap)
-    every = chosen.task.examples
+    every = chosen.test.examples
     kept = every[:examples] if example is None else tuple(row for row in every if row.id == example)
     if example is not None and not kept:
         raise InputError(
             f"--example {example} is none of the {len(every)} held-out examples of "
-            f"{chosen.task.name!r}; there are {', '.join(row.id for row in every[:8])} …"
+            f"{chosen.name!r}; there are {', '.join(row.id for row in every[:8])} …"
         )
-    return replace(chosen, task=replace(chosen.task, examples=kept))
+    return replace(chosen, test=replace(chosen.test, examples=kept))
 
 
-def task_subjects(
-    lm: LanguageModel, chosen: TaskForMask, max_new_tokens: int | None
-) -> dict[str, list[Subject]]:
+def task_subjects(lm: LanguageModel, task: Task, max_new_tokens: int | None) -> list[Subject]:
     """The bare prompt of every example, its answer, and the instructed prompt as the reference."""
     from headscope.lm.prompting import uses_chat, wrap_prompts
 
-    task = chosen.task
     special = not uses_chat(lm, task.chat)
 
     def subject(example: TaskExample, answered: Answered) -> Subject:
@@ -93,7 +90,7 @@ def task_subjects(
         return Subject(name, bare, example.output, instructed, limit, special, first)
 
     rows = zip(task.examples, answers(lm, task), strict=True)
-    return {task.name: [subject(example, row) for example, row in rows]}
+    return [subject(example, row) for example, row in rows]
 
 
 def about_cut(kept: HeadSet, order: Sequence[Head]) -> Cut:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
@@ -37,7 +36,7 @@ from headscope.studies.comparison_page import Extras
 from headscope.studies.shows import few_parts
 from headscope.verify.language_texts.conditions import FULL, SPECIFIC, LanguageHeads, language_heads
 from headscope.verify.writing.measures import OWN, A, B, Numbers
-from headscope.verify.writing.texts import Group, Prompt, write
+from headscope.verify.writing.texts import Group, write
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -99,27 +98,18 @@ class PromptsFile(Protocol):
 AnyFile = TypeVar("AnyFile", bound=PromptsFile)
 
 
-@dataclass(frozen=True)
-class Asked(Generic[AnyFile]):
-    """What is read of one language or pair, and once the model is there what it is given."""
-
-    file: AnyFile
-    prompts: tuple[Prompt, ...] = ()
-
-    @property
-    def facts(self) -> dict[str, str | int]:
-        """What a result says of it."""
-        return {
-            "path": self.file.path,
-            "digest": self.file.digest,
-            "prompts": len(self.prompts),
-        }
+def about_prompts(bench: Bench[Any, AnyFile]) -> dict[str, dict[str, str | int]]:
+    """What a result says of the prompts of each part."""
+    return {
+        part: {"path": file.path, "digest": file.digest, "prompts": len(bench.prompted[part])}
+        for part, file in bench.parts.items()
+    }
 
 
 def groups_of(bench: Bench[Any, Any]) -> list[Group]:
     """The prompts of every part that has conditions, with these."""
     with_heads = [part for part in bench.parts if {part, ALL_PARTS} & bench.conditions.keys()]
-    return [Group(part, bench.parts[part].prompts, bench.of(part)) for part in with_heads]
+    return [Group(part, bench.prompted[part], bench.of(part)) for part in with_heads]
 
 
 def keep_numbers(run: Run, numbers: Mapping[str, Numbers]) -> None:
