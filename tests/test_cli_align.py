@@ -110,9 +110,7 @@ def test_the_text_stays_and_the_aligner_is_named(
     data, out = tmp_path / "zh.tsv", tmp_path / "linked.tsv"
     rows = ["我们在家。\tWe are at home.", " 他去了 New York。\t He went there. "]
     data.write_text("source\ttarget\n" + "".join(f"{row}\n" for row in rows), "utf-8")
-    told = json.loads(
-        command("align", "--data", data, "--pair", "zh-en", "--out", out, "--json").out
-    )
+    told = json_of(command("align", "--data", data, "--pair", "zh-en", "--out", out, "--json").out)
     assert (told["aligner"], told["units"], told["fitted_on"]) == ("eflomal", "words", 2)
     header, *lines = out.read_text("utf-8").splitlines()
     assert header == "source\ttarget\tlinks\tunits\taligner"
@@ -171,7 +169,7 @@ def test_who_made_the_links_is_told_of_a_file_as_of_an_aligner(
     for said in (inline, read):
         assert said.code == 0
         assert "made by eflomal, whose errors lower scores" in " ".join(said.out.split())
-    results = [json.loads((tmp_path / n / "result.json").read_text()) for n in ("inline", "read")]
+    results = [json_of((tmp_path / n / "result.json").read_text()) for n in ("inline", "read")]
     assert [result["aligner"] for result in results] == ["eflomal"] * 2
     assert "given with the data" not in read.out
 

@@ -65,7 +65,7 @@ def made(*arguments: str) -> Any:
         return {}
 
     app = typer.Typer()
-    app.command()(command_of(Study(Outer, run, lambda result: "done")))
+    app.command()(command_of(Study(Outer, run, lambda result: "done"), "try"))
     code = CliRunner().invoke(app, [*arguments]).exit_code
     return (code, *got)
 

@@ -48,7 +48,7 @@ def test_overlap_by_k_by_threshold_and_of_the_mean(
 ) -> None:
     def sizes(name: str, *more: object) -> list[int]:
         arguments = ("compare", "overlap", runs[0], *more, "--out", tmp_path / name, "--json")
-        return [one["size"] for one in json.loads(command(*arguments)[1])["artifacts"]]
+        return [one["size"] for one in json_of(command(*arguments)[1])["artifacts"]]
 
     assert sizes("k", "--k", "25%") == [5, 5, 5]
     assert sizes("mean", f"{runs[0]}:en-ru", "--mean", "--k", 2) == [2, 2]
@@ -77,7 +77,7 @@ def test_overlap_has_a_ceiling_where_sentences_are_kept(command: Command, tmp_pa
             save_scores(run.path, kept)
             run.finish({})
     arguments = ("compare", "overlap", tmp_path / "a", tmp_path / "b", "--k", 1, "--json")
-    result = json.loads(command(*arguments, "--out", tmp_path / "both")[1])
+    result = json_of(command(*arguments, "--out", tmp_path / "both")[1])
     assert [each["halves"]["jaccard"] for each in result["artifacts"]] == [1, 1]
     (pair,) = result["pairs"]
     assert pair["ceiling"] == pair["jaccard"] == 1
@@ -85,7 +85,7 @@ def test_overlap_has_a_ceiling_where_sentences_are_kept(command: Command, tmp_pa
     assert pair["p_value"] == pytest.approx(1 / 6)
     assert pair["p_within_layers"] == pytest.approx(1 / 3)
     listed = ("compare", "overlap", tmp_path / "a", "0.0,1.0", "--out", tmp_path / "list", "--json")
-    result = json.loads(command(*listed)[1])
+    result = json_of(command(*listed)[1])
     assert result["artifacts"][1]["halves"] is None and result["pairs"][0]["ceiling"] is None
 
 
@@ -103,7 +103,7 @@ def test_top_sets_and_classes_over_directions(command: Command, tmp_path: Path) 
         run.finish({})
     mine = ("compare", "overlap", tmp_path / "run", "0.1", "--mean", "--k", 1, "--json")
     for rank, head in (("above-chance", "0.1"), ("score", "0.0")):
-        told = json.loads(command(*mine, "--rank", rank, "--out", tmp_path / rank)[1])
+        told = json_of(command(*mine, "--rank", rank, "--out", tmp_path / rank)[1])
         assert [one["heads"] for one in told["artifacts"]] == [[head], ["0.1"]]
         assert [one["rank"] for one in told["artifacts"]] == [rank, None]
         assert told["rank"] == rank
@@ -182,7 +182,7 @@ def test_revisions_in_the_hub_cache_are_a_series(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    (code, out, err), missing = json_of(done.stdout)
+    (code, out, err), missing = json.loads(done.stdout)
     assert code == 0, err
     told = json_of(out)
     assert [(one["name"], one["step"]) for one in told["checkpoints"]] == [

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import Progress
 from small_models import build
 
+from conftest import json_of
 from headscope.cli import output
 from headscope.lm import LanguageModel, load
 from headscope.progress import by_size
@@ -226,7 +227,7 @@ def test_a_check_tells_the_noise_of_repeated_passes(
     )
     lm = LanguageModel.wrap(model, tokenizer(), name="tiny")
     monkeypatch.setattr("headscope.lm.load", lambda *more, **options: lm)
-    told = json.loads(command("check", "--json").out)
+    told = json_of(command("check", "--json").out)
     assert lm.noise is not None
     assert told["noise"] == lm.noise.largest and (told["noise"] > 0) == (size > 0)
     said = command("check").out.partition("\n\n")[0]

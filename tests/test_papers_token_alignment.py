@@ -421,7 +421,7 @@ def scored(*rows: tuple[float, float, float]) -> dict[str, Any]:
         for at, (score, low, high) in enumerate(rows)
     ]
     counts = {"token_alignment": 2, "low_activity": 1, "inactive": 1}
-    return {"heads": heads, "counts": counts, "counts_above_chance": None, "examples": 1,
+    return {"scores": heads, "counts": counts, "counts_above_chance": None, "examples": 1,
             "tokens": 1}  # fmt: skip
 
 
@@ -434,7 +434,7 @@ def test_bounds_need_every_heads_interval() -> None:
 
     assert of(SCORES) == (0.25, 0.75)
     assert of({**SCORES, "scores": [{**SCORES["scores"][0], "low": None}]}) is None
-    assert of({**SCORES, "heads": []}) is None
+    assert of({**SCORES, "scores": []}) is None
     other = scored((0.5, 0.4, 0.6))
     assert of({**SCORES, "directions": {"a": SCORES, "b": other}}) == (0.625, 0.875)
 

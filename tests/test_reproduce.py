@@ -92,7 +92,7 @@ def test_steps_are_run_once_and_in_order_and_those_left_out_are_told(tmp_path: P
     assert result["answer"]["found"] == "4 experiments tell something"
     assert [claim["by"] for claim in result["answer"]["claims"]] == ["\u22122 of 2"]
     stored = json.loads((tmp_path / "r" / "result.json").read_bytes())
-    assert stored["experiments"] == json.loads(json.dumps(result["experiments"]))
+    assert stored["details"]["experiments"] == json.loads(json.dumps(result["experiments"]))
     assert "A small paper" in (tmp_path / "r" / "report.html").read_text("utf-8")
 
 
@@ -232,8 +232,8 @@ def test_what_a_user_decides_is_told_signed_and_refused_where_nothing_follows_it
     steered = reproduce(asked, tmp_path / "r")
     assert steered["signature"] != usual["signature"]
     assert steered["command_line"] == (
-        f"{usual['command']} --others 'a model' --limit 4 --measure text --measure loss --no-chat "
-        "--only table-3 --seed 3"
+        f"{usual['command_line']} --others 'a model' --limit 4 --measure text --measure loss "
+        "--no-chat --only table-3 --seed 3"
     )
     assert "limit 4" in steered["answer"]["sure"] and "limit" not in usual["answer"]["sure"]
 
@@ -264,7 +264,7 @@ def test_results_of_the_package_stand_for_trainings_of_the_same_weights(
     assert small_paper.CALLS == [] and row["state"] == "stored"
     assert row["tables"][0]["rows"][0]["cells"][0]["value"] == 12.0
     assert (row["runs"][0]["signature"], row["runs"][0]["note"]) == ("headscope-0|x|y", "n")
-    assert row["runs"][0]["seconds"] == 99.0 and result["seconds"] == 0
+    assert row["runs"][0]["seconds"] == 99.0 and result["totals"]["seconds"] == 0
     # asked to, the training is repeated, and then it is what is told
     again = reproduce(Reproduce("small", only=("table-3",), retrain=True), tmp_path / "r")
     row = by_name(again)["table-3"]

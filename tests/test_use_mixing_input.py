@@ -151,14 +151,14 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="written by an older version"):
         mix([tmp_path / "rated"], tmp_path / "out", MixPlan())
     (tmp_path / "rated" / "DONE.json").write_text('{"format": 2}', "utf-8")
-    (tmp_path / "rated" / "result.json").write_text('{"documents": 301}', "utf-8")
+    (tmp_path / "rated" / "result.json").write_text('{"details": {"documents": 301}}', "utf-8")
     with pytest.raises(InputError, match="holds 300 documents, of 301 that were rated"):
         mix([tmp_path / "rated"], tmp_path / "out", MixPlan())
     (tmp_path / "rated" / "result.json").write_text("[]", "utf-8")
     with pytest.raises(InputError, match=r"result\.json is damaged"):
         mix([tmp_path / "rated"], tmp_path / "out", MixPlan())
     assert not (tmp_path / "out").exists()
-    (tmp_path / "rated" / "result.json").write_text('{"documents": 300}', "utf-8")
+    (tmp_path / "rated" / "result.json").write_text('{"details": {"documents": 300}}', "utf-8")
     # A chunk without a single rated document is an empty file.
     (source.parent / "b.jsonl").touch()
     assert mix([tmp_path / "rated"], tmp_path / "out", MixPlan()).documents > 200

@@ -139,7 +139,7 @@ def reproduce(
             "failed": {name: why for name, (why, _) in failed.items()},
         }
 
-    return _reported([paper], config, out, compute)
+    return _reported([paper], PaperResult, config, out, compute)
 
 
 def reproduce_all(
@@ -164,10 +164,9 @@ def reproduce_all(
             )
         counts = ("runs", "run", "stored", "not_run", "seconds")
         totals = {key: sum(paper["totals"][key] for paper in papers) for key in counts}
-        seconds = totals["seconds"]
-        return {"papers": papers, "totals": totals, "failed": failed, "seconds": seconds}
+        return {"papers": papers, "totals": totals, "failed": failed}
 
-    return _reported(list(map(paper_named, PAPERS)), config, out, compute)
+    return _reported(list(map(paper_named, PAPERS)), PapersResult, config, out, compute)
 
 
 def planned(config: Reproduce, geometry: Geometry, digest: str, folder: Path) -> tuple[Paper, Plan]:
@@ -180,6 +179,7 @@ def planned(config: Reproduce, geometry: Geometry, digest: str, folder: Path) ->
 
 def _reported(
     papers: list[Paper],
+    kind: type[Reproduced],
     config: Reproduce,
     out: Path | None,
     compute: Callable[[Run, Setting, Costs], dict[str, Any]],
@@ -197,11 +197,10 @@ def _reported(
         held = [lm]  # let go before the first step, which may need all the memory for another model
         del lm
 
-        kind: type[Reproduced] = PapersResult if papers[1:] else PaperResult
-
         def computed(run: Run) -> Reproduced:
             own = held.pop()
-            model, costs = about_model(own), (None, None) if papers[1:] else costs_here(own)
+            single = kind is PaperResult
+            model, costs = about_model(own), costs_here(own) if single else (None, None)
             run.provenance |= model_provenance(own)
             del own
             found = compute(run, replace(setting, folder=run.path), costs)
@@ -410,7 +409,6 @@ def describe(
             "not_run": states.count("not run"),
             "seconds": seconds,
         },
-        "seconds": seconds,
     }
 
 

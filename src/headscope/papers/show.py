@@ -194,7 +194,7 @@ def show_paper(result: PaperResult, run: Path) -> Shown:
             ("model", result.model_name),
             ("experiments", f"{len(shown)} of {len(result.experiments)}"),
             ("runs", f"{len(made)} of {len(result.runs)}"),
-            ("time", span(result.seconds)),
+            ("time", span(result.totals.seconds)),
         ],
         sections=sections,
         figure=claims or _overview(result),
@@ -213,7 +213,7 @@ def show_papers(result: PapersResult, run: Path) -> Shown:
         f"{count(len(result.papers), 'paper')} on {result.model_name}",
         "What each paper measured, measured again on this model.",
         [f"{paper.title}: {paper.answer.found}" for paper in result.papers],
-        facts=[("runs", str(result.totals.runs)), ("time", span(result.seconds))],
+        facts=[("runs", str(result.totals.runs)), ("time", span(result.totals.seconds))],
         sections=[
             *(
                 Section(paper.title, [], lead=paper.question, after=[paper.answer.sure])
@@ -372,8 +372,8 @@ def _repeat(result: PaperResult) -> list[str]:
     left = [run.title for run in result.runs if run.state == "not run"]
     return [
         result.whole_command,
-        f"It took {span(result.seconds)} of computing. Finished runs are read again; the same "
-        "command goes on where it was stopped.",
+        f"It took {span(result.totals.seconds)} of computing. Finished runs are read again; the "
+        "same command goes on where it was stopped.",
         *(f"Failed: {step}: {why}" for step, why in result.failed.items()),
         *([f"Not made: {', '.join(left)}."] if left else []),
     ]

@@ -93,14 +93,13 @@ def _completed(
     path, seconds = str(run.path), time.monotonic() - began
     if isinstance(computed, Result):
         signature = computed.signature or run.signature
-        taken = computed.seconds or seconds
         cautions = (*cautions, *computed.cautions)
         typed = replace(
             computed,
             command=run.key.command,
             signature=signature,
             run=path,
-            seconds=taken,
+            seconds=seconds,
             cautions=cautions,
         )
         if not typed.pending:
