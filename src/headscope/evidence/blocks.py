@@ -375,7 +375,6 @@ def parts_table(
     condition: Condition,
     title: str,
     examples: str = "examples",
-    chance: Mapping[str, float | None] | None = None,
 ) -> Table:
     """A statistic by part: original, selected and random heads, and the tests; no column that no
     part fills. Their mean stands in the table of all conditions."""
@@ -384,8 +383,7 @@ def parts_table(
         base, now = (evidence.level(statistic, compared, part) for compared in (None, condition))
         if base is None or now is None:
             continue
-        cells = {"chance": own.cell(chance.get(part))} if chance else {}
-        cells |= {evidence.original.of or ORIGINAL: own.cell(base), "selected": own.cell(now.value)}
+        cells = {evidence.original.of or ORIGINAL: own.cell(base), "selected": own.cell(now.value)}
         cells["change"] = own.gap(now.change)
         for control, test in evidence.against(statistic, condition, part).items():
             mean = evidence.draws(statistic, condition, control, part).mean
@@ -428,6 +426,7 @@ def draws_table(
             ),
         )
         for control in evidence.controls
+        if evidence.reference(condition, control) is None
         for draw in evidence.of_control(condition, control)
     ]  # fmt: skip
     columns = (*(evidence.statistics[name].title for name in names), "heads")

@@ -55,11 +55,6 @@ class TestedTask(Record):
     heads: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     __test__: ClassVar[bool] = False  # by its name pytest would take it for tests
 
-    @property
-    def main_measure(self) -> tuple[str, ...]:
-        """The measures of outputs that may stand for the task, the first that was taken."""
-        return ("chrf", "rouge_l") if self.translation else ("accuracy",)
-
 
 @dataclass(frozen=True, kw_only=True)
 class MaskedTask(TestedTask):
@@ -119,11 +114,6 @@ class ScaledTask(TestedTask):
     chosen_again: Mapping[str, float]
     leakage: Leakage
     left_out: int | None = entry(absent=True)
-
-    @property
-    def main_measure(self) -> tuple[str, ...]:
-        """The measures of outputs that may stand for the task, the first that was taken."""
-        return ("bleu", "chrf", "bleu_published") if self.translation else ("accuracy",)
 
 
 @dataclass(frozen=True, kw_only=True)

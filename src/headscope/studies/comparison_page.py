@@ -19,7 +19,7 @@ from headscope.evidence.blocks import (
 from headscope.evidence.rows import Condition, Evidence
 from headscope.results.common import ComparedResult
 from headscope.shown.blocks import Block, HeadSets, NotMeasured, Section, Shown, method_section
-from headscope.shown.words import capitalised, sentence_of
+from headscope.shown.words import capitalised, enumeration, sentence_of
 from headscope.studies.shows import ablation_facts, model_facts, named_places
 
 
@@ -48,7 +48,7 @@ class Extras:
 
     Attributes:
         evidence: what of the table is compared, where other blocks show the rest.
-        statistic: the one that the verdict is of; without it the first that was measured.
+        statistics: those of which the verdict is, in one unit; without them the first.
         conditions: selected heads that the figure compares, of the first of which the sentence
             speaks; without them the main ones.
         answer: the verdict in short, where that of the result lists many conditions.
@@ -62,7 +62,7 @@ class Extras:
     """
 
     evidence: Evidence | None = None
-    statistic: str = ""
+    statistics: Sequence[str] = ()
     conditions: Sequence[Condition] = ()
     answer: str = ""
     sentences: Sequence[str] | None = None
@@ -78,31 +78,32 @@ def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
     """The page of a result: verdict, figure and numbers of its table, and what else it has."""
     found, several = extras.evidence or result.evidence, f"{words.example}s"
     names = [*found.statistics]
-    first = extras.statistic or names[0]
+    decisive = [*extras.statistics] or names[:1]
+    first = decisive[0]
     compared = tuple(extras.conditions) or (found.main,)
     same = {name: line for name in names if (line := unmoved(found, name, words.example))}
     sentences = extras.sentences
     if sentences is None:
         sentences = [same[first]] if first in same else moved(found, first, compared[0])
-    moving = [first, *(name for name in names if name != first and name not in same)]
+    others = [name for name in names if name not in (*decisive, *same)]
+    titles = [found.statistics[name].words for name in decisive]
     effect = forest(
         found,
-        _rows(found, first, compared),
-        f"{capitalised(found.statistics[first].words)}: selected minus random heads",
+        _rows(found, decisive, compared),
+        f"{capitalised(enumeration(titles))}: selected minus random heads",
         "Parts share heads, so they are no independent tests" if len(found.single) > 1 else "",
     )
-    others: list[Block] = [*forests_by_unit(found, moving[1:], compared)]
-    if extras.figure and effect:
-        others.insert(0, effect)
-    others += [NotMeasured(name, why) for name, why in extras.missing.items()]
+    beside: list[Block] = [effect] if extras.figure and effect else []
+    beside += forests_by_unit(found, others, compared)
+    beside += [NotMeasured(name, why) for name, why in extras.missing.items()]
     rests_on = extras.rests_on or examples_words(found, first, words.example)
-    constant = " ".join(line for name, line in same.items() if name != first)
+    constant = " ".join(line for name, line in same.items() if name not in decisive)
     heads = HeadSets("Selected heads", _heads(found, extras))
     sections = [
         Section("Heads", [heads] if heads.sets else []),
-        Section("Other measures", others, constant, brief=True),
+        Section("Other measures", beside, constant, brief=True),
         *extras.sections,
-        tables(found, moving, compared, several),
+        tables(found, [*decisive, *others], compared, several),
         method_section(words.method),
     ]
     return Shown(
@@ -122,13 +123,15 @@ def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
 
 
 def _rows(
-    found: Evidence, statistic: str, conditions: Sequence[Condition]
+    found: Evidence, statistics: Sequence[str], conditions: Sequence[Condition]
 ) -> Iterator[tuple[str, str, Condition, str]]:
-    """The rows of the figure: parts by conditions, the mean over parts first."""
-    for part, each in product(found.parts, conditions):
-        names = [named_part(found, part)] if len(found.parts) > 1 or len(conditions) == 1 else []
-        names += [each.named()] if len(conditions) > 1 else []
-        yield ", ".join(names), statistic, each, part
+    """The rows of the figure: parts by statistics and conditions, the mean over parts first."""
+    for part, name, each in product(found.parts, statistics, conditions):
+        words = [found.statistics[name].words] if len(statistics) > 1 else []
+        words += [each.named()] if len(conditions) > 1 else []
+        if len(found.parts) > 1 or not words:
+            words.insert(0, named_part(found, part))
+        yield ", ".join(words), name, each, part
 
 
 def _heads(found: Evidence, extras: Extras) -> dict[str, Sequence[tuple[int, int]]]:

@@ -16,9 +16,6 @@ from headscope.estimates import Floats
 from headscope.evidence.blocks import (
     MORE,
     NO_MORE,
-    forest,
-    levels_table,
-    table_of_tests,
     verdicts,
 )
 from headscope.evidence.rows import LEVEL, WHOLE, Basis, Condition, Evidence
@@ -37,9 +34,7 @@ from headscope.shown.blocks import (
     Gap,
     Row,
     Section,
-    Shown,
     Table,
-    method_section,
     p_cell,
 )
 from headscope.shown.words import (
@@ -48,9 +43,9 @@ from headscope.shown.words import (
     count,
     enumeration,
     percent,
-    sentence_of,
 )
 from headscope.studies.comparison import Bench, Chosen, Comparison, Examples, Measured
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.masked_tasks import (
     MasksOnTasks,
     TaskUnderMask,
@@ -59,8 +54,8 @@ from headscope.studies.masked_tasks import (
     read_under_masks,
     with_chat,
 )
-from headscope.studies.shows import few_parts, model_facts
-from headscope.studies.verify.masked_tasks_show import masks_of
+from headscope.studies.shows import few_parts
+from headscope.studies.verify.masked_tasks_show import mask_heads
 from headscope.verify.attention_shares import (
     SETS,
     STATISTICS,
@@ -226,47 +221,22 @@ def _answer(table: Evidence, details: AttentionDetails) -> str:
     return verdicts(words)
 
 
-def _show(result: AttentionResult, run: Path) -> Shown:
-    """Attention on the right word minus even attention and controls, and every share."""
-    evidence, tasks, main = result.evidence, result.details.tasks, _main(result.evidence)
-    examples, draws = sum(task.examples for task in tasks.values()), result.details.draws
-    shares = [levels_table(evidence, [*STATISTICS], arrow(part), part=part)
-              for part in evidence.single]  # fmt: skip
-    tested = table_of_tests(evidence, TESTED, title="Under the mask and under random masks")
-    return Shown(
-        "Attention on the right word",
-        "Does more of the attention of heads that a mask keeps go to the right one of several "
-        "words than chance gives?",
-        [sentence_of(result.verdict), *_beside_even(result)],
-        f"Intervals are over {count(examples, 'example')}, p over {SETS} random sets of heads; "
-        f"{count(draws, 'random mask')}.",
-        "--draws 20" if draws < 20 else "",
-        result.cautions,
-        [
-            *model_facts(result.model_name),
+def _extras(result: AttentionResult, run: Path) -> Extras:
+    """The share of the mask's heads beside even attention and random sets of heads."""
+    tasks, main = result.details.tasks, _main(result.evidence)
+    examples = count(sum(task.examples for task in tasks.values()), "example")
+    return Extras(
+        conditions=[main],
+        sentences=_beside_even(result),
+        rests_on=f"{examples}, p over {SETS} random sets of heads",
+        heads=mask_heads(main, tasks),
+        facts=[
             ("tasks", str(len(tasks))),
             ("heads in the mask", ", ".join(str(task.mask.kept) for task in tasks.values())),
+            *([("attention of heads", "added up")] if result.details.pooled else []),
         ],
-        [
-            masks_of(main, tasks),
-            Section("Values and tests", [_random(result), *shares, tested]),
-            method_section(
-                "Share of the attention on the candidates that goes to the right word, from the "
-                "last input token: exact weights, "
-                + (
-                    "added up over heads, mean over "
-                    if result.details.pooled
-                    else "mean over heads and "
-                )
-                + "examples. Even attention: "
-                "the share of tokens that are the right word's. Random sets: as many heads, drawn "
-                "from all, of the same model; p, two-sided: how often they lie as far from their "
-                "mean. Random masks (shuffled) "
-                "change the model. The masked model computes heads outside the mask but does not "
-                "use them."
-            ),
-        ],
-        _figure(result),
+        sections=[Section("Random sets of heads", [_random(result)])],
+        figure=_figure(result),
     )
 
 
@@ -290,17 +260,13 @@ def _beside_even(result: AttentionResult) -> list[str]:
 
 
 def _figure(result: AttentionResult) -> Forest:
-    """By task the share of the mask's heads minus even attention, random sets and random masks."""
-    evidence, main, tasks = result.evidence, _main(result.evidence), result.details.tasks
-    title = "Attention on the right word: the mask's heads minus chance"
-    tested = forest(evidence, [(name, "share_in", main, name) for name in tasks], title)
-    beside = dict(tested.rows) if tested else {}
+    """By task the share of the mask's heads minus even attention and random sets."""
     return Forest(
-        title,
-        tuple((arrow(name), (*_chances(result, name), *beside.get(name, ()))) for name in tasks),
+        "Attention on the right word: the mask's heads minus chance",
+        tuple((arrow(name), tuple(_chances(result, name))) for name in result.details.tasks),
         "Difference in pp",
         ("less on the right word", "more on the right word"),
-        note="Random sets: with the central 95 % of sets",
+        note="Random sets: with the central 95 % of sets",
     )
 
 
@@ -339,15 +305,28 @@ def _random(result: AttentionResult) -> Table:
     share = evidence.statistics["share_all"]
     for name, task in result.details.tasks.items():
         for each in (each for each in evidence.conditions if each.id in task.random):
-            random, gap = task.random[each.id], evidence.level("in_minus_out", each, name)
+            random = task.random[each.id]
             low, high = (None if end is None else 100 * end for end in (random.low, random.high))
             own = share.cell(evidence.level("share_in", each, name))
-            cells = (share.gap(gap), own, Cell.share(random.mean), Cell(between(low, high, 1)),
+            cells = (own, Cell.share(random.mean), Cell(between(low, high, 1)),
                      p_cell(random.p_value))  # fmt: skip
             rows.append(Row(f"{arrow(name)}, {each.of or each.kind}", cells))
-    columns = "in minus outside", "in the mask", "random sets", "central 95\u00a0%", "p"
-    return Table("Heads in and outside the mask", columns, tuple(rows))
+    columns = "in the mask", "random sets", "central 95\u00a0%", "p"
+    return Table("Right word, heads in the mask and random sets", columns, tuple(rows))
 
+
+WORDS = Words(
+    "Attention on the right word",
+    "Does more of the attention of heads that a mask keeps go to the right one of several words "
+    "than chance gives?",
+    "example",
+    "Share of the attention on the candidates that goes to the right word, from the last input "
+    "token: exact weights, mean over heads (or added up over them) and examples. Even attention: "
+    "the share of tokens that are the right word's. Random sets: as many heads, drawn from all, "
+    "of the same model; p, two-sided: how often they lie as far from their mean. Random masks "
+    "(shuffled) change the model. The masked model computes heads outside the mask but does not "
+    "use them.",
+)
 
 comparison = Comparison(
     command="verify attention",
@@ -361,7 +340,8 @@ comparison = Comparison(
     measure=_measure,
     answer=_answer,
     cautions=_cautions,
-    show=_show,
+    words=WORDS,
+    extras=_extras,
     examples="examples",
 )
 command = comparison.study

@@ -10,10 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
-    forest,
     moved,
-    parts_table,
-    uncertainty,
     verdict,
     verdicts,
 )
@@ -21,8 +18,8 @@ from headscope.evidence.controls import DEFAULT
 from headscope.evidence.rows import Condition, Evidence
 from headscope.results.masked_tasks import FamilyDetails, FamilyHeads, FamilyTests, TestedTask
 from headscope.settings import Option
-from headscope.shown.blocks import HeadSets, Section, Shown, Table, method_section, table_of
-from headscope.shown.words import count, enumeration, sentence_of
+from headscope.shown.blocks import Section, Table, table_of
+from headscope.shown.words import enumeration, sentence_of
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -31,6 +28,7 @@ from headscope.studies.comparison import (
     Examples,
     Measured,
 )
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.leakage import check_task_leakage, together
 from headscope.studies.masked_tasks import (
     AskedUnderMasks,
@@ -42,11 +40,10 @@ from headscope.studies.masked_tasks import (
     named_place,
     with_chat,
 )
-from headscope.studies.shows import model_facts, places
 from headscope.studies.tasks import read_tasks
 from headscope.studies.verify.masked_tasks_show import (
     few_examples,
-    mask_sections,
+    outputs_section,
     trained_on_caution,
 )
 from headscope.verify.masked_tasks.asking import Mask, read_mask
@@ -180,54 +177,25 @@ def _cautions(table: Evidence, details: FamilyDetails) -> Iterator[str]:
             yield f"{none} {_words(family)}: not tested."
 
 
-def _show(result: FamilyTests, run: Path) -> Shown:
-    """The loss without each family of heads, against random heads, and the heads themselves."""
-    evidence, details = result.evidence, result.details
-    every, main = details.families[0], _main(evidence)
+def _extras(result: FamilyTests, run: Path) -> Extras:
+    """The heads of each family, and the first outputs."""
+    found, details = result.evidence, result.details
     named = {family.name: family for family in details.families}
-    words = {_words(named[each.of]): verdict(evidence, "nll", each) for each in evidence.selected}
-    rows = [(_counted(named[each.of]), "nll", each, None) for each in evidence.selected]
-    others = [
-        parts_table(evidence, "nll", each, f"Loss without the {_counted(named[each.of])}")
-        for each in evidence.selected
-        if each != main and len(evidence.single) > 1
-    ]
+    words = {_words(named[each.of]): verdict(found, "nll", each) for each in found.selected}
     # Of several families the figure shows by how much.
     how_much = [
         line
-        for each in evidence.selected
-        if len(evidence.selected) == 1
-        for line in moved(evidence, "nll", each, f"Without the heads {_words(named[each.of])}")
+        for each in found.selected
+        if len(found.selected) == 1
+        for line in moved(found, "nll", each, f"Without the heads {_words(named[each.of])}")
     ]
-    sets = {_words(family): places(family.heads) for family in details.families}
-    examples = sum(task.examples for task in details.tasks.values())
-    return Shown(
-        "Shared heads",
-        f"What does {result.model_name}, instructed, lose without the heads that "
-        f"{count(len(details.masks), 'mask')} share, and without those in no mask?",
-        [
-            sentence_of(verdicts(words, "for heads")),
-            *how_much,
-        ],
-        *uncertainty(evidence, "nll", [main], count(examples, "held-out example")),
-        result.cautions,
-        [
-            *model_facts(result.model_name, every.kept + every.removed),
-            ("masks", ", ".join(details.masks)),
-            ("tasks", str(len(details.tasks))),
-        ],
-        [
-            Section("Heads", [HeadSets("Heads of each family", sets)]),
-            *mask_sections(run, evidence, main, details.tasks),
-            *([Section("Other families", others)] if others else []),
-            Section("Families of masks", [_sets(details)]),
-            method_section(
-                "Heads in every mask of a family are said to be needed by its tasks: their removal "
-                "should harm more than that of random heads. The removal of heads in no mask "
-                "should harm less. All prompts have their instruction."
-            ),
-        ],
-        forest(evidence, rows, "Loss of the right output: selected minus random heads"),
+    return Extras(
+        conditions=found.selected,
+        answer=sentence_of(verdicts(words, "for heads")),
+        sentences=how_much,
+        heads={_words(family): [*map(str, family.heads)] for family in details.families},
+        facts=[("masks", ", ".join(details.masks)), ("tasks", str(len(details.tasks)))],
+        sections=[*outputs_section(run, found), Section("Families of masks", [_sets(details)])],
     )
 
 
@@ -235,10 +203,6 @@ def _words(family: FamilyHeads) -> str:
     if family.name in ("unused", "all"):
         return "in no mask" if family.name == "unused" else "in every mask"
     return f"in every mask of {family.name}"
-
-
-def _counted(family: FamilyHeads) -> str:
-    return f"{count(family.removed, 'head')} {_words(family)}"
 
 
 def _sets(details: FamilyDetails) -> Table:
@@ -255,6 +219,16 @@ def _sets(details: FamilyDetails) -> Table:
     )
 
 
+WORDS = Words(
+    "Shared heads",
+    "What does the instructed model lose without the heads that masks share, and without those in "
+    "no mask?",
+    "held-out example",
+    "Heads in every mask of a family are said to be needed by its tasks: their removal should "
+    "harm more than that of random heads. The removal of heads in no mask should harm less. All "
+    "prompts have their instruction.",
+)
+
 comparison = Comparison(
     command="verify families",
     settings=VerifyFamilies,
@@ -267,7 +241,8 @@ comparison = Comparison(
     measure=_measure,
     answer=lambda table, details: verdict(table, "nll", _main(table)),
     cautions=_cautions,
-    show=_show,
+    words=WORDS,
+    extras=_extras,
     examples="",
 )
 command = comparison.study

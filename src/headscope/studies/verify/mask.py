@@ -7,15 +7,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from headscope.evidence.blocks import moved, uncertainty, verdict
+from headscope.evidence.blocks import moved, verdict
 from headscope.evidence.rows import Condition, Evidence
 from headscope.evidence.table import own_heads
 from headscope.results.common import Leakage
 from headscope.results.masked_tasks import MaskDetails, MaskedTask, MaskTests, OtherMask
 from headscope.settings import UNSIGNED, Option
-from headscope.shown.blocks import METHOD, Section, Shown
-from headscope.shown.words import count, sentence_of, tasks_of
+from headscope.shown.words import count, tasks_of
 from headscope.studies.comparison import Bench, Chosen, Comparison, Examples, Measured
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.leakage import check_task_leakage
 from headscope.studies.masked_tasks import (
     AskedUnderMasks,
@@ -28,12 +28,10 @@ from headscope.studies.masked_tasks import (
     read_under_masks,
     with_chat,
 )
-from headscope.studies.shows import model_facts
 from headscope.studies.verify.masked_tasks_show import (
-    effect,
     few_examples,
-    mask_sections,
-    masks_of,
+    mask_heads,
+    outputs_section,
     trained_on_caution,
 )
 from headscope.verify.masked_tasks.asking import NEW_TOKENS, Mask, read_mask
@@ -149,32 +147,23 @@ def _main(table: Evidence) -> Condition:
     return next(condition for condition in table.selected if condition.of == OWN)
 
 
-def _show(result: MaskTests, run: Path) -> Shown:
-    """The loss under the mask against random masks, measures of outputs, and the first outputs."""
-    evidence, tasks, main = result.evidence, result.details.tasks, _main(result.evidence)
-    examples = sum(task.examples for task in tasks.values())
+def _extras(result: MaskTests, run: Path) -> Extras:
+    """What each task's mask removes, and the first outputs."""
+    tasks, main = result.details.tasks, _main(result.evidence)
     new = [name for name, task in tasks.items() if task.unseen]
     lead = "Under the mask" if len(tasks) == 1 else "Under each task's mask"
-    return Shown(
-        "Mask test",
-        f"Does {result.model_name} do a task without an instruction when only the heads of its "
-        "mask are left?",
-        [sentence_of(result.verdict), *moved(evidence, "nll", main, lead)],
-        *uncertainty(evidence, "nll", [main], count(examples, "held-out example")),
-        result.cautions,
-        [
-            *model_facts(result.model_name),
+    return Extras(
+        conditions=[main],
+        sentences=moved(result.evidence, "nll", main, lead),
+        heads=mask_heads(main, tasks),
+        facts=[
             ("tasks", str(len(tasks))),
             ("heads kept", ", ".join(str(task.mask.kept) for task in tasks.values())),
+            *([("not trained on", tasks_of(new))] if new else []),
             *([("shots", str(result.details.shots))] if result.details.shots else []),
         ],
-        [
-            masks_of(main, tasks),
-            *mask_sections(run, evidence, main, tasks),
-            Section(METHOD, [], after=_method(tasks)),
-        ],
-        effect(evidence, main, f"Not trained on: {tasks_of(new)}" if new else ""),
-    )  # fmt: skip
+        sections=outputs_section(run, result.evidence),
+    )
 
 
 def _cautions(table: Evidence, details: MaskDetails) -> Iterator[str]:
@@ -202,17 +191,15 @@ def _cautions(table: Evidence, details: MaskDetails) -> Iterator[str]:
     yield "A mask is one training run: another seed can keep other heads."
 
 
-def _method(tasks: Mapping[str, MaskedTask]) -> list[str]:
-    """What is compared, and when an output is right."""
-    starts = {task.at_start for task in tasks.values() if not task.translation}
-    rules = {False: "the answer is in its first 10 tokens", True: "it begins with the answer"}
-    return [
-        "The loss is that of the right output in nats a token: the mean over examples of each "
-        "one's mean over its tokens. Random masks (shuffled) remove as many heads of the model, or "
-        "of each layer. Of a translation the part before its first line break is measured.",
-        *(f"An output is right if {rules[start]}." for start in sorted(starts)),
-    ]
-
+WORDS = Words(
+    "Mask test",
+    "Does the model do a task without an instruction when only the heads of its mask are left?",
+    "held-out example",
+    "The loss is that of the right output in nats a token: the mean over examples of each one's "
+    "mean over its tokens. Random masks (shuffled) remove as many heads of the model, or of each "
+    "layer. Of a translation the part before its first line break is measured. An output is right "
+    "if the answer is in its first 10 tokens, or, where a task says so, if it begins with it.",
+)
 
 comparison = Comparison(
     command="verify mask",
@@ -226,7 +213,8 @@ comparison = Comparison(
     measure=_measure,
     answer=lambda table, details: verdict(table, "nll", _main(table)),
     cautions=_cautions,
-    show=_show,
+    words=WORDS,
+    extras=_extras,
     examples="",
 )
 command = comparison.study

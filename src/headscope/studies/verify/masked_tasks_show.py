@@ -1,74 +1,28 @@
-"""What the tests of masks show alike: outputs, heads, what weakens them."""
+"""What the tests of masks show alike beside their tables: outputs, heads, what weakens them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headscope.evidence.blocks import by_part, forest, tables, unmoved
 from headscope.evidence.rows import ORIGINAL, Condition, Evidence
 from headscope.results.attention import AttendedTask
 from headscope.results.common import Leakage
 from headscope.results.masked_tasks import TestedTask
 from headscope.runs.reading import damaged_line, read_rows
-from headscope.shown.blocks import Block, Cell, Forest, HeadSets, Row, Section, Table
+from headscope.shown.blocks import Cell, Row, Section, Table
 from headscope.shown.words import arrow, count
-from headscope.studies.shows import few_parts, named_places
-from headscope.verify.masked_tasks.evidence import STATISTICS
+from headscope.studies.shows import few_parts
 
 #: Examples whose outputs are shown, and the letters of a text.
 SHOWN, LETTERS = 20, 160
 
 
-def taken(evidence: Evidence, name: str, task: TestedTask) -> str | None:
-    """The measure of outputs that stands for a task, if one was taken."""
-    known = (each for each in task.main_measure if evidence.level(each, None, name) is not None)
-    return next(known, None)
-
-
-def effect(evidence: Evidence, main: Condition, note: str = "") -> Forest | None:
-    """The loss under the mask minus every control, by task."""
-    title = "Loss of the right output: under the mask minus controls"
-    said = "Selected: the heads outside the mask"
-    return forest(
-        evidence, by_part(evidence, "nll", main), title, f"{said}. {note}" if note else said
-    )
-
-
-def mask_sections(
-    run: Path,
-    evidence: Evidence,
-    main: Condition,
-    tasks: Mapping[str, TestedTask],
-) -> Iterator[Section]:
-    """Measures of outputs beside their controls, all numbers, and outputs."""
-    used = dict.fromkeys(filter(None, (taken(evidence, *each) for each in tasks.items())))
-    blocks, lines = list[Block](), list[str]()
-    for name in used:
-        words = evidence.statistics[name].words
-        if same := unmoved(evidence, name, "example"):
-            lines.append(same)
-        elif drawn := forest(evidence, by_part(evidence, name, main), f"Outputs: {words}"):
-            blocks.append(drawn)
-    yield Section("Measures of outputs", blocks, " ".join(lines), brief=True)
-    yield tables(
-        evidence,
-        [*STATISTICS],
-        [main],
-        "held-out examples",
-    )
-    yield from outputs_section(run, evidence)
-
-
-def masks_of(
+def mask_heads(
     main: Condition, tasks: Mapping[str, TestedTask] | Mapping[str, AttendedTask]
-) -> Section:
-    """The heads that each task's mask removes, to be copied."""
-    sets = {
-        arrow(name): named_places(task.heads.get(main.id, main.heads))
-        for name, task in tasks.items()
-    }
-    return Section("Heads", [HeadSets("Heads that the mask removes", sets)])
+) -> dict[str, Sequence[str]]:
+    """The heads that each task's mask removes."""
+    return {arrow(name): task.heads.get(main.id, main.heads) for name, task in tasks.items()}
 
 
 def few_examples(tasks: Mapping[str, TestedTask]) -> list[str]:

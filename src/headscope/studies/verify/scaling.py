@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from headscope.data.tasks import Task, TaskSides, translation_task
 from headscope.errors import InputError
 from headscope.estimates import Floats
-from headscope.evidence.blocks import dose_lines, levels_table, uncertainty, verdict
+from headscope.evidence.blocks import dose_lines, levels_table, verdict
 from headscope.evidence.controls import Draws
 from headscope.evidence.rows import ORIGINAL, SELECTED, Basis, Condition, Evidence
 from headscope.evidence.table import own_heads
@@ -22,12 +22,11 @@ from headscope.shown.blocks import (
     Row,
     Section,
     Series,
-    Shown,
     Table,
-    method_section,
 )
-from headscope.shown.words import arrow, count, percent, sentence_of, tasks_of
+from headscope.shown.words import arrow, count, percent, tasks_of
 from headscope.studies.comparison import Bench, Chosen, Comparison, Examples, Measured
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.leakage import apart, check_task_leakage
 from headscope.studies.masked_tasks import (
     AskedUnderMasks,
@@ -41,13 +40,11 @@ from headscope.studies.masked_tasks import (
     with_chat,
 )
 from headscope.studies.pairs import PairsChoice, read_directions
-from headscope.studies.shows import model_facts
 from headscope.studies.tasks import read_tasks
 from headscope.studies.verify.masked_tasks_show import (
-    effect,
     few_examples,
-    mask_sections,
-    masks_of,
+    mask_heads,
+    outputs_section,
     trained_on_caution,
 )
 from headscope.verify.masked_tasks.asking import MaskRecord, Planned
@@ -223,46 +220,27 @@ def _losses(task: Task, records: Mapping[Condition, MaskRecord]) -> dict[float, 
     }
 
 
-def _show(result: ScalingTests, run: Path) -> Shown:
-    """The loss by α beside random masks, and the chosen α on other examples."""
-    evidence, tasks, main = result.evidence, result.details.tasks, result.evidence.selected[0]
+def _extras(result: ScalingTests, run: Path) -> Extras:
+    """The loss by α beside random masks, how the choice of α varies, and the first outputs."""
+    details, tasks = result.details, result.details.tasks
     curves = [curve for name in tasks for curve in _by_strength(result, name)]
-    effects = effect(evidence, main)
-    figure = effects if len(tasks) > 1 and effects else [*curves, effects][0]
-    left = [block for block in (*curves, effects) if block and block is not figure]
-    examples = sum(task.examples for task in tasks.values())
-    return Shown(
-        "Scaled mask",
-        f"Does {result.model_name}, instructed, get better at {tasks_of(tasks)} when the "
-        "heads outside a mask keep a part α of their strength?",
-        [sentence_of(result.verdict), _finding(tasks)],
-        *uncertainty(evidence, "nll", [main], f"{count(examples, 'other example')}"),
-        result.cautions,
-        [
-            *model_facts(result.model_name),
-            ("values of α", str(len(result.details.grid))),
-            ("random masks", str(result.details.draws)),
-        ],
-        [
+    figure = curves.pop(0) if len(tasks) == 1 and curves else None
+    main = result.evidence.selected[0]
+    return Extras(
+        conditions=[main],
+        sentences=[_sentence(tasks)],
+        heads=mask_heads(main, tasks),
+        facts=[("tasks", str(len(tasks))), ("values of α", str(len(details.grid)))],
+        sections=[
             Section("Choice of α", [_choice(result)], brief=True),
-            Section("Effect", left),
-            masks_of(main, tasks),
-            *mask_sections(run, evidence, main, tasks),
             Section(
-                "Loss by α in numbers",
-                [levels_table(result.details.tried, ["nll"], arrow(name), part=name)
-                 for name in tasks],
+                "Loss by α",
+                [*curves, *(levels_table(details.tried, ["nll"], arrow(name), part=name)
+                            for name in tasks)],
             ),
-            method_section(
-                "α is chosen by the loss on some held-out examples and measured on others. "
-                "1: the original model; 0: the mask alone. A value is a candidate for the best "
-                f"α if it is among the values with the lowest loss in {percent(COVERED)} of "
-                "resamples of the examples that it is chosen on. BLEU as published counts "
-                "characters without punctuation in the best paragraph of an output: it is high, "
-                "and compares with that paper alone."
-            ),
+            *outputs_section(run, result.evidence),
         ],
-        figure,
+        figure=figure,
     )  # fmt: skip
 
 
@@ -276,7 +254,7 @@ def candidates(shares: Mapping[str, float]) -> list[str]:
     return sorted(chosen, key=float)
 
 
-def _finding(tasks: Mapping[str, ScaledTask]) -> str:
+def _sentence(tasks: Mapping[str, ScaledTask]) -> str:
     """Which values of α may be the best, or in how many tasks one value alone may be."""
     if len(tasks) > 1:
         decided = sum(len(candidates(task.chosen_again)) == 1 for task in tasks.values())
@@ -343,6 +321,18 @@ def _cautions(table: Evidence, details: ScalingDetails) -> Iterator[str]:
     yield "A mask is one training run: another seed can keep other heads."
 
 
+WORDS = Words(
+    "Scaled mask",
+    "Does the instructed model get better at a task when the heads outside a mask keep a part α "
+    "of their strength?",
+    "other example",
+    "α is chosen by the loss on some held-out examples and measured on others. 1: the original "
+    "model; 0: the mask alone. A value is a candidate for the best α if it is among the values "
+    f"with the lowest loss in {percent(COVERED)} of resamples of the examples that it is chosen "
+    "on. BLEU as published counts characters without punctuation in the best paragraph of an "
+    "output: it is high, and compares with that paper alone.",
+)
+
 comparison = Comparison(
     command="verify scaling",
     settings=VerifyScaling,
@@ -355,7 +345,8 @@ comparison = Comparison(
     measure=_measure,
     answer=lambda table, details: verdict(table, "nll", table.selected[0]),
     cautions=_cautions,
-    show=_show,
+    words=WORDS,
+    extras=_extras,
     examples="",
 )
 command = comparison.study

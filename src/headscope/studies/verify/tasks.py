@@ -6,18 +6,22 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
+from headscope.evidence.blocks import holds, moved, verdict, verdicts
 from headscope.evidence.controls import SelectedHeads
-from headscope.evidence.rows import Condition
+from headscope.evidence.rows import Condition, Evidence, Tested
 from headscope.evidence.runner import ZERO, Replacements, pass_of
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
 from headscope.progress import Progress
 from headscope.results.tasks import Task, TasksDetails, TasksResult
 from headscope.runs import Run, Signature
 from headscope.settings import UNSIGNED, Nested, Option
+from headscope.shown.blocks import Content, Section, table_of
+from headscope.shown.words import count, enumeration, fixed
 from headscope.studies.baseline import Works, about_baseline
 from headscope.studies.comparison import (
     ALL_PARTS,
@@ -29,11 +33,12 @@ from headscope.studies.comparison import (
     Removing,
     Selecting,
 )
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.leakage import count_leakage
 from headscope.studies.models import ModelChoice
+from headscope.studies.shows import few_parts
 from headscope.studies.verify.reference import documents_for
 from headscope.studies.verify.removal import alignment_heads, head_sets
-from headscope.studies.verify.tasks_show import answer, cautions, show
 from headscope.verify.removal_translations.conditions import check_gates
 from headscope.verify.tasks_evaluation.evaluate import (
     Outcome,
@@ -320,6 +325,90 @@ def _groups_alone(given: Mapping[str, Any]) -> tuple[dict[str, Any], str] | None
     return result, "\n".join([*lines, more])
 
 
+def _verdict(found: Evidence, details: TasksDetails) -> str:
+    """What the tasks lose, all together where they have one metric, else task by task."""
+    tasks = details.tasks
+    names = {task.metric for task in tasks.values()}
+    if len(tasks) == 1 or (len(names) == 1 and found.level(next(iter(names)))):
+        return verdict(found, next(iter(names)))
+    tested = _tested(found, details)
+    return verdicts({name: verdict(found, tasks[name].metric, part=name) for name in tested})
+
+
+def _tested(found: Evidence, details: TasksDetails) -> dict[str, Tested]:
+    """The tests of tasks against random heads, by their metric."""
+    tests = {name: found.against(task.metric, found.main, name).get("random")
+             for name, task in details.tasks.items()}  # fmt: skip
+    return {name: test for name, test in tests.items() if test is not None}
+
+
+def _extras(result: TasksResult, run: Path) -> Extras:
+    """In how many tasks more is lost than with random heads, and what the tasks are."""
+    found, tasks = result.evidence, result.details.tasks
+    if len(tasks) == 1:
+        (task,) = tasks.values()
+        sentences = moved(found, task.metric, found.main)
+    else:
+        tests = _tested(found, result.details)
+        more = sum(holds(test, found.alpha) is True for test in tests.values())
+        sentences = [
+            f"{more} of {count(len(tests), 'task')} shown to lose more than with random heads "
+            f"({fixed(found.alpha * len(tests), 1)} expected)."
+        ]
+    columns: dict[str, Callable[[Task], Content]] = {
+        "metric": lambda task: found.statistics[task.metric].words,
+        "chance": lambda task: found.statistics[task.metric].cell(task.chance),
+        "examples": lambda task: task.examples,
+        "shots": lambda task: task.shots,
+    }
+    return Extras(
+        statistics=_in_one_unit(found, tasks.values()),
+        sentences=sentences,
+        facts=[("tasks", str(len(tasks))), ("lm-evaluation-harness", result.details.harness)],
+        sections=[Section("Tasks", [table_of("Tasks", tasks.items(), columns)])],
+    )
+
+
+def _in_one_unit(found: Evidence, tasks: Iterable[Task]) -> list[str]:
+    """The metrics of tasks that have the unit of the first."""
+    metrics = dict.fromkeys(task.metric for task in tasks)
+    unit = found.statistics[next(iter(metrics))].unit
+    return [name for name in metrics if found.statistics[name].unit == unit]
+
+
+def _cautions(found: Evidence, details: TasksDetails) -> Iterator[str]:
+    """Few examples, tasks that are guessed, prompts that were cut, no control of the depth."""
+    tasks = details.tasks
+    yield from few_parts({name: task.examples for name, task in tasks.items()}, "examples", 50)
+    levels = {name: found.level(task.metric, None, name) for name, task in tasks.items()}
+    guessed = [
+        name
+        for name, row in levels.items()
+        if row is not None and (chance := tasks[name].chance) and (row.low or 0.0) <= chance
+    ]
+    if guessed:
+        yield (
+            f"In {enumeration(guessed)} the original model is not clearly better than guessing, so "
+            "there is little to lose."
+        )
+    if cut := [f"{name} ({task.truncated})" for name, task in tasks.items() if task.truncated]:
+        yield f"Prompts longer than the model's context lost their beginning: {enumeration(cut)}."
+    if found.controls and "same layers" not in found.controls:
+        yield (
+            "No random heads of the same layers were drawn, so an effect of the layers is not "
+            "excluded."
+        )
+
+
+WORDS = Words(
+    "Tasks without heads",
+    "What can the model still do when attention heads are removed?",
+    "example",
+    "Intervals of levels are Wilson's where each example is right or wrong, else the bootstrap's; "
+    "those of differences resample examples. Means over tasks count each task alike. A metric "
+    "that is no mean over examples has no test. Chance: what guessing among the choices gives.",
+)
+
 comparison = Comparison(
     command=COMMAND,
     settings=VerifyTasks,
@@ -328,9 +417,10 @@ comparison = Comparison(
     read=_read,
     heads=_heads,
     measure=_measure,
-    answer=answer,
-    cautions=cautions,
-    show=show,
+    answer=_verdict,
+    cautions=_cautions,
+    words=WORDS,
+    extras=_extras,
     examples="examples",
 )
 command = replace(comparison.study, instead=_groups_alone)
