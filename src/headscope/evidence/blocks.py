@@ -253,7 +253,11 @@ def moved(
     words = f"stays at {after}" if before == after else words
     if own.unit not in ("", SHARE):
         words += f" {own.unit}"
-    return [f"{lead or f'With {condition.named()}'}, {own.words} {words}."]
+    if not lead:
+        many = "" if condition.k == 1 else f"{condition.k or ''} ".lstrip()
+        heads = f"the {many}selected head{'' if condition.k == 1 else 's'} {condition.done}"
+        lead = f"With {condition.named() if condition.of else heads}"
+    return [f"{lead}, {own.words} {words}."]
 
 
 def unmoved(evidence: Evidence, statistic: str, examples: str = "output") -> str:
@@ -416,20 +420,18 @@ def draws_table(
     evidence: Evidence, names: Sequence[str], condition: Condition, title: str = "Random draws"
 ) -> Table:
     """Every random draw beside selected heads: what it did, and its heads."""
-    rows = [
-        Row(
-            f"{control}, {draw.draw}",
-            (
-                *(evidence.statistics[name].cell(_value(evidence.level(name, draw)))
-                  for name in names),
-                Cell(" ".join(draw.heads)),
-            ),
-        )
+    draws = [
+        draw
         for control in evidence.controls
         if evidence.reference(condition, control) is None
         for draw in evidence.of_control(condition, control)
-    ]  # fmt: skip
-    columns = (*(evidence.statistics[name].title for name in names), "heads")
+    ]
+    known = [name for name in names if any(evidence.level(name, draw) for draw in draws)]
+    rows = []
+    for draw in draws:
+        cells = [evidence.statistics[name].cell(evidence.level(name, draw)) for name in known]
+        rows.append(Row(f"{draw.kind}, {draw.draw}", (*cells, Cell(" ".join(draw.heads)))))
+    columns = (*(evidence.statistics[name].title for name in known), "heads")
     return Table(title, columns, tuple(rows))
 
 

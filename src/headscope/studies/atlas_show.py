@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headscope.compare.overlap_sets import group_overlaps
-from headscope.evidence.blocks import tables, uncertainty
+from headscope.evidence.blocks import by_part, forest, tables, uncertainty
 from headscope.results.atlas import AtlasOverlap, AtlasResult
 from headscope.results.translation_score import TranslationScores
 from headscope.shown.blocks import METHOD, HeadSets, NotMeasured, Section, Shown
@@ -21,7 +21,6 @@ from headscope.studies.find.translation_score import (
 )
 from headscope.studies.sentences import sentences_of
 from headscope.studies.shows import ablation_facts, few_caution, model_facts, overlap_blocks, places
-from headscope.studies.verify.removal_show import effect
 
 
 def show_atlas(result: AtlasResult, run: Path) -> Shown:
@@ -33,7 +32,8 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
     k = evidence.main.k
     ranked = sorted(result.scored, key=lambda head: (head.rank or 0, -(head.number(by) or 0.0)))
     best = HeadSets(f"The {k} best heads", {"best": places(head.place for head in ranked[:k])})
-    removal = effect(evidence, "chrf") if evidence.level("chrf") else None
+    rows = by_part(evidence, "chrf", evidence.main) if evidence.level("chrf") else []
+    removal = forest(evidence, rows, "chrF++: selected minus random heads")
     missing = NotMeasured("chrF++", "it has not been computed for this run")
     sections = [
         Section("Heads", [best]),

@@ -201,8 +201,7 @@ class Comparison(Generic[Config, Part]):
     heads: Callable[[LanguageModel, Config, Examples[Part]], Chosen]
     measure: Callable[[Bench[Config, Part]], Measured]
     answer: Callable[[Evidence, Any], str] = lambda found, details: verdict(found, _first(found))
-    show: Callable[[Any, Path], Shown] | None = None
-    words: Words | None = None
+    words: Words
     extras: Callable[[Any, Path], Extras] = lambda result, run: Extras()
     examples: str = "texts"
     ready: Callable[[LanguageModel, Config, Examples[Part]], tuple[Config, Examples[Part]]] = (
@@ -215,12 +214,10 @@ class Comparison(Generic[Config, Part]):
     @property
     def study(self) -> Study:
         """Its command, page and function."""
-        return Study(self.settings, self.run, result=self.result, show=self.show or self.page)
+        return Study(self.settings, self.run, result=self.result, show=self.page)
 
     def page(self, result: ComparedResult, run: Path) -> Shown:
         """The page of a result in its run folder."""
-        if self.words is None:
-            raise TypeError(f"{self.command} has neither a page nor words for one")
         return page(result, self.words, self.extras(result, run))
 
     def run(

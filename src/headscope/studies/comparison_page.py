@@ -101,7 +101,7 @@ def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
     heads = HeadSets("Selected heads", _heads(found, extras))
     sections = [
         Section("Heads", [heads] if heads.sets else []),
-        Section("Other measures", beside, constant, brief=True),
+        Section("Beside random heads", beside, constant, brief=True),
         *extras.sections,
         tables(found, [*decisive, *others], compared, several),
         method_section(words.method),

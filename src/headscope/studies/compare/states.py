@@ -21,7 +21,7 @@ from headscope.compare.states_similarity import (
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
-from headscope.evidence.blocks import moved, tables, uncertainty, verdict
+from headscope.evidence.blocks import moved, verdict
 from headscope.evidence.rows import Evidence
 from headscope.results.states import (
     ByPlace,
@@ -37,17 +37,15 @@ from headscope.runs.reading import read_arrays
 from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import (
     Cell,
-    HeadSets,
     Lines,
     Row,
     Section,
     Series,
-    Shown,
     Table,
-    method_section,
 )
-from headscope.shown.words import arrow, percent, sentence_of
+from headscope.shown.words import arrow, percent
 from headscope.studies.comparison import Bench, Chosen, Comparison, Examples, Measured
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.masked_tasks import (
     OnTasks,
     TaskForMask,
@@ -56,7 +54,6 @@ from headscope.studies.masked_tasks import (
     read_task_for_mask,
     with_chat,
 )
-from headscope.studies.shows import model_facts, named_places
 from headscope.studies.tasks import TaskChoice, answers
 from headscope.verify.masked_tasks.asking import Mask, Planned
 from headscope.verify.masked_tasks.conditions import TaskMasks, mask_conditions
@@ -197,43 +194,37 @@ def _cautions(table: Evidence, details: StatesDetails) -> Iterator[str]:
         yield "Without random masks, any mask of this size may have the same effect."
 
 
-def _show(result: ComparedStates, run: Path) -> Shown:
-    """Cosines by layer beside random masks, the rank of the answer, and all numbers."""
-    evidence, details = result.evidence, result.details
-    states, mask, main = details.states, details.mask, result.evidence.main
-    removed = HeadSets("Heads that the mask removes", {details.task: named_places(main.heads)})
+def _extras(result: ComparedStates, run: Path) -> Extras:
+    """Cosines by layer beside random masks, and the lens."""
+    details, main = result.details, result.evidence.main
+    states, mask = details.states, details.mask
     pairs = {_pair_name(pair.a, pair.b): pair for pair in states.pairs} | {
         f"{name} \u2013 instructed": rows for name, rows in states.controls.items()
     }
     nearer = {f"than {name}": rows for name, rows in states.nearer.items()}
     shared = {_pair_name(pair.a, pair.b): pair.layers[1:] for pair in states.shared_top}
-    after = {name: rows.after_layer for name, rows in pairs.items()}
-    attention = {name: rows.after_attention for name, rows in pairs.items()}
     top = len(next(iter(details.lens.conditions.values()))[0].tokens)
-    return Shown(
-        "Hidden states",
-        "Does the masked model pass through the same hidden states as the instructed one?",
-        [
-            sentence_of(result.verdict),
-            *moved(evidence, "cosine", main, "In the later half of the layers, under the mask"),
-        ],
-        *uncertainty(evidence, "cosine", [main], f"{states.samples} samples"),
-        result.cautions,
-        [
-            *model_facts(result.model_name),
+    lead = "In the later half of the layers, under the mask"
+    return Extras(
+        sentences=moved(result.evidence, "cosine", main, lead),
+        facts=[
             ("task", arrow(details.task)),
             ("heads kept", f"{mask.kept} ({percent(mask.kept_share)})"),
             ("layers", str(states.layers)),
         ],
-        [
-            Section("Heads", [removed]),
-            tables(evidence, ["cosine"], [main], "samples"),
+        sections=[
             Section("Through the lens", [_ranks(details), _lens_table(details.lens)]),
             Section(
                 "Layers in numbers",
                 [
-                    _layers("Cosine after each layer", after),
-                    _layers("Cosine after each attention", attention),
+                    _layers(
+                        "Cosine after each layer",
+                        {name: rows.after_layer for name, rows in pairs.items()},
+                    ),
+                    _layers(
+                        "Cosine after each attention",
+                        {name: rows.after_attention for name, rows in pairs.items()},
+                    ),
                     _layers(
                         "How much nearer the masked model is to the instructed one",
                         {name: rows.after_layer for name, rows in nearer.items()},
@@ -246,15 +237,8 @@ def _show(result: ComparedStates, run: Path) -> Shown:
                     ),
                 ],
             ),
-            method_section(
-                "Cosines of states at the last input token, mean over samples; 1 is the same "
-                "direction. Original, masked and random masks read the input without its "
-                "instruction. Random masks keep as many heads. After attention: the state with "
-                "what the layer\u2019s attention wrote, before its feed-forward part. The verdict "
-                "is on the mean over the later half of the layers."
-            ),
         ],
-        _by_layer(states, run),
+        figure=_by_layer(states, run),
     )
 
 
@@ -333,6 +317,16 @@ def _ranks(details: StatesDetails) -> Lines:
     )
 
 
+WORDS = Words(
+    "Hidden states",
+    "Does the masked model pass through the same hidden states as the instructed one?",
+    "sample",
+    "Cosines of states at the last input token, mean over samples; 1 is the same direction. "
+    "Original, masked and random masks read the input without its instruction. Random masks keep "
+    "as many heads. After attention: the state with what the layer\u2019s attention wrote, before "
+    "its feed-forward part. The verdict is on the mean over the later half of the layers.",
+)
+
 comparison = Comparison(
     command="compare states",
     settings=CompareStates,
@@ -345,7 +339,8 @@ comparison = Comparison(
     measure=_measure,
     answer=lambda table, details: verdict(table, "cosine"),
     cautions=_cautions,
-    show=_show,
+    words=WORDS,
+    extras=_extras,
     examples="samples",
 )
 command = comparison.study

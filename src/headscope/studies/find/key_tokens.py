@@ -14,11 +14,6 @@ from headscope.data.files import decoded, open_bytes, whole_text
 from headscope.data.rows import clean_text
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
-    draws_remedy,
-    draws_table,
-    draws_words,
-    forest,
-    table_of_tests,
     verdict,
 )
 from headscope.evidence.controls import SelectedHeads
@@ -49,16 +44,13 @@ from headscope.runs.reading import damaged_line, mixed_up, read_arrays, read_row
 from headscope.settings import UNSIGNED, MadeBy, Option
 from headscope.shown.blocks import (
     Cell,
-    HeadSets,
     Heatmap,
     KeyText,
     Row,
     Section,
-    Shown,
     Table,
-    method_section,
 )
-from headscope.shown.words import count, enumeration, percent, sentence_of
+from headscope.shown.words import count, enumeration, percent
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -68,7 +60,8 @@ from headscope.studies.comparison import (
     Examples,
     Measured,
 )
-from headscope.studies.shows import model_facts, places
+from headscope.studies.comparison_page import Extras, Words
+from headscope.studies.shows import places
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -238,53 +231,29 @@ def _cautions(found: Evidence, details: KeyTokensDetails) -> Iterator[str]:
         yield "There are no random heads, so there is no control."
 
 
-def _show(result: KeyTokensResult, run: Path) -> Shown:
-    evidence, details, main = result.evidence, result.details, result.evidence.main
-    random = evidence.against(ATTENTION, main).get("random")
+def _extras(result: KeyTokensResult, run: Path) -> Extras:
+    """Heads by word, and where they look step by step."""
+    found, details = result.evidence, result.details
     whose = "written by the model, greedy" if details.generated else "given"
     text, words = _text(result, run), _words(result)
-    selected = HeadSets("Selected heads", {"selected": places(h.place for h in result.scored)})
-    gap = forest(
-        evidence,
-        [("key words", ATTENTION, main, None)],
-        "Attention to the key words: selected minus random heads",
-    )
-    level = MEASURES[ATTENTION].number(evidence.level(ATTENTION, main))
-    draws = f"; {draws_words(random.draws)}" if random else ""
-    return Shown(
-        "Key tokens",
-        "How much of their attention do heads pay to key words of a prompt?",
-        [
-            sentence_of(result.verdict),
+    level = MEASURES[ATTENTION].number(found.level(ATTENTION, found.main))
+    return Extras(
+        sentences=[
             f"The {count(len(result.scored), 'selected head')} pay {level} of their attention to "
-            f"the key words; even attention would give {percent(details.uniform, 1)}.",
+            f"the key words; even attention would give {percent(details.uniform, 1)}."
         ],
-        f"One prompt, {count(details.tokens, 'step')}{draws}.",
-        draws_remedy(random.draws) if random else "",
-        result.cautions,
-        [
-            *model_facts(result.model_name),
+        rests_on=f"One prompt, {count(details.tokens, 'step')}",
+        facts=[
             ("key words", enumeration(details.names)),
-            ("steps", str(details.tokens)),
             ("answer", whose if text.steps else "none; the last token of the prompt was read"),
         ],
-        [
-            Section("Heads", [selected]),
-            Section("Values and tests", [table_of_tests(evidence, [ATTENTION]),
-                                         draws_table(evidence, [ATTENTION], main)]),
-            *([Section("Heads and words", [words], brief=True)] if gap else []),
+        sections=[
+            *([Section("Heads and words", [words], brief=True)] if found.controls else []),
             Section("Where the heads look", [text]),
             Section("Highest attention", [_peaks(result)]),
-            method_section(
-                "At each step, before it predicts a token, a head spreads a weight of 100\u00a0% "
-                "over the tokens so far; the weights on the tokens of a key word are added up and "
-                "averaged over steps. All words: a token that belongs to several words counts "
-                "once. Even: what all words would get if a head gave every token the same weight. "
-                "The weights are exact, from the queries and keys of the model."
-            ),
         ],
-        replace(gap, sides=("selected less", "selected more")) if gap else words,
-    )  # fmt: skip
+        figure=None if found.controls else words,
+    )
 
 
 def _words(result: KeyTokensResult) -> Heatmap:
@@ -355,6 +324,17 @@ def _answer_spans(path: Path) -> tuple[tuple[int, int], ...]:
     return tuple(spans)
 
 
+WORDS = Words(
+    "Key tokens",
+    "How much of their attention do heads pay to key words of a prompt?",
+    "prompt",
+    "At each step, before it predicts a token, a head spreads a weight of 100\u00a0% over the "
+    "tokens so far; the weights on the tokens of a key word are added up and averaged over steps. "
+    "All words: a token that belongs to several words counts once. Even: what all words would get "
+    "if a head gave every token the same weight. The weights are exact, from the queries and keys "
+    "of the model.",
+)
+
 comparison = Comparison(
     command="find key-tokens",
     settings=FindKeyTokens,
@@ -367,7 +347,8 @@ comparison = Comparison(
     measure=_measure,
     answer=lambda found, details: verdict(found, ATTENTION),
     cautions=_cautions,
-    show=_show,
+    words=WORDS,
+    extras=_extras,
     examples="prompts",
 )
 command = comparison.study

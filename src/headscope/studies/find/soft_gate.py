@@ -16,14 +16,7 @@ from headscope.data.prompts import TemplateField
 from headscope.data.questions import Question, QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.estimates import Floats
-from headscope.evidence.blocks import (
-    draws_words,
-    forest,
-    least_draws,
-    moved,
-    tables,
-    verdict,
-)
+from headscope.evidence.blocks import moved, unmoved, verdict
 from headscope.evidence.controls import SelectedHeads, drawn
 from headscope.evidence.rows import SELECTED, SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
@@ -63,16 +56,13 @@ from headscope.runs import Run, configuration
 from headscope.settings import UNSIGNED, Option
 from headscope.shown.blocks import (
     Bars,
-    HeadSets,
     Lines,
     Section,
     Series,
-    Shown,
     Table,
-    method_section,
     table_of,
 )
-from headscope.shown.words import count, fixed, sentence_of
+from headscope.shown.words import count, fixed
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -82,10 +72,10 @@ from headscope.studies.comparison import (
     Measured,
     Selecting,
 )
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.leakage import FOUND_ON, count_leakage
 from headscope.studies.models import POCKET, steps_of
 from headscope.studies.questions import QuestionsChoice, QuestionSides, read_sides
-from headscope.studies.shows import model_facts, named_places
 from headscope.studies.survey_plans import SurveyPlan
 
 if TYPE_CHECKING:
@@ -454,54 +444,35 @@ def _gain(trained: TrainedGates) -> float:
     return losses[0] - min(losses)
 
 
-def _show(result: SoftGateResult, run: Path) -> Shown:
-    evidence, details, main = result.evidence, result.details, result.evidence.main
-    pairs, seeds = details.pairs, len(details.seeds)
-    gated = HeadSets("Gated heads", {"gated": named_places(details.gates)})
-    answered = {level.value for level in evidence.levels if level.statistic == "accuracy"}
-    level, own = evidence.level("accuracy", main), MEASURES["accuracy"]
-    statistic = "accuracy" if len(answered) > 1 else "nll"
-    if len(answered) == 1 and level and level.change:
-        moves = [
+def _extras(result: SoftGateResult, run: Path) -> Extras:
+    """The trained gates, and their trainings."""
+    found, details, main = result.evidence, result.details, result.evidence.main
+    pairs, own = details.pairs, MEASURES["accuracy"]
+    constant, level = unmoved(found, "accuracy"), found.level("accuracy", main)
+    sentences = moved(found, "accuracy", main, f"With the trained gates of {count(main.k, 'head')}")
+    if constant and level and level.change:
+        sentences = [
             f"{own.number(level)} of questions are answered under all conditions; a difference "
             f"below {fixed(own.shown(level.change).high, own.digits)}\u00a0{own.points} would not "
             "be seen."
         ]
-    else:
-        lead = f"With the trained gates of {count(main.k, 'head')}"
-        moves = moved(evidence, "accuracy", main, lead)
-    rows = [
-        ("trained gates" if each.gate is None else "removed", statistic, each, None)
-        for each in evidence.selected
-    ]
-    draws = max((test.draws for test in evidence.tests), default=0)
-    few = least_draws(evidence.alpha)
-    return Shown(
-        "Soft gates",
-        f"Does {result.model_name} answer more questions with the trained gates of "
-        f"{count(main.k, 'head')}, and more than with those of random heads?",
-        [sentence_of(result.verdict), *moves],
-        f"Intervals are over {count(pairs.test, 'question')}; {draws_words(draws)}.",
-        f"--seeds {few}" if draws < few else "",
-        result.cautions,
-        [
-            *model_facts(result.model_name, len(result.scored)),
+    left = _left_out(pairs)
+    return Extras(
+        statistics=["nll" if constant else "accuracy"],
+        conditions=found.selected,
+        sentences=sentences,
+        rests_on=count(pairs.test, "question"),
+        heads={"gated": [*details.gates]},
+        facts=[
             ("pairs learned from", str(pairs.train)),
             ("stopped on", str(pairs.stop)),
-            ("tested on", str(pairs.test)),
-            ("seeds", str(seeds)),
+            *([("left out", left)] if left else []),
+            ("seeds", str(len(details.seeds))),
         ],
-        [
-            tables(evidence, [*MEASURES], [main], "contexts"),
-            Section("Gates", [_gates(details), gated]),
+        sections=[
+            Section("Gates", [_gates(details)]),
             Section("Training", [_losses(details), _trainings(result)]),
-            method_section(
-                "A question is answered if one of its answers is, letter for letter, in the first "
-                "tokens that the model writes. Selected: the mean over seeds, over which intervals "
-                "are not. A training with random heads is one draw."
-            ),
         ],
-        forest(evidence, rows, f"{TITLES[statistic]}: selected minus random heads"),
     )
 
 
@@ -594,6 +565,17 @@ def _survey(plan: SurveyPlan) -> FindSoftGate | str:
     return plan.missing(plan.data.questions, "--questions FILE") or config
 
 
+WORDS = Words(
+    "Soft gates",
+    "Does the model answer more questions with the trained gates of a few heads, and more than "
+    "with those of random heads?",
+    "context",
+    "A question is answered if one of its answers is, letter for letter, in the first tokens that "
+    "the model writes. Selected: the mean over seeds, over which intervals are not. A training "
+    "with random heads is one draw.",
+    "--seeds",
+)
+
 comparison = Comparison(
     command="find soft-gate",
     settings=FindSoftGate,
@@ -605,7 +587,8 @@ comparison = Comparison(
     plan=_plan,
     measure=_measure,
     answer=lambda found, details: verdict(found, "accuracy", option="--seeds"),
-    show=_show,
+    words=WORDS,
+    extras=_extras,
     examples="questions",
 )
 command = replace(comparison.study, survey=_survey)

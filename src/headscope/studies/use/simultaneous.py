@@ -23,11 +23,6 @@ from headscope.data.rows import unusable
 from headscope.data.words import begins_word, running_words
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
-    draws_table,
-    levels_table,
-    parts_table,
-    table_of_tests,
-    uncertainty,
     verdict,
 )
 from headscope.evidence.controls import SelectedHeads, planned
@@ -41,8 +36,8 @@ from headscope.measure.latency import LATENCIES, curve_statistics, quality_betwe
 from headscope.measure.statistics import counted, counted_mean
 from headscope.results.common import ComparedDetails, ComparedResult
 from headscope.settings import UNSIGNED, Nested, Option, build
-from headscope.shown.blocks import HeadSets, Lines, Section, Series, Shown, method_section
-from headscope.shown.words import count, fixed, sentence_of
+from headscope.shown.blocks import Lines, Series
+from headscope.shown.words import count, fixed
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -53,6 +48,7 @@ from headscope.studies.comparison import (
     Measured,
     Selecting,
 )
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.models import TEMPLATED, ModelChoice, resolved_chat, template_inputs
 from headscope.studies.pairs import (
     PairsChoice,
@@ -60,7 +56,6 @@ from headscope.studies.pairs import (
     read_direction,
     read_test_directions,
 )
-from headscope.studies.shows import model_facts, named_places
 from headscope.studies.verify.removal import alignment_heads, head_sets
 from headscope.verify.removal_translations.conditions import prompts_with_limits
 
@@ -361,29 +356,25 @@ def simultaneous_evidence(
     return found, ranges
 
 
-def _show(result: SimultaneousResult, run: Path) -> Shown:
-    evidence, details = result.evidence, result.details
-    curve, main = evidence.curve, at_latency("chrf")
-    level, base = evidence.level(main, curve), evidence.level("chrf")
-    said = [sentence_of(result.verdict)]
-    test = evidence.against(main, curve).get(WAIT_K)
+def _extras(result: SimultaneousResult, run: Path) -> Extras:
+    """Quality by latency, and beside that of wait-k."""
+    found, details = result.evidence, result.details
+    curve, main = found.curve, at_latency("chrf")
+    level, sentences = found.level(main, curve), []
+    test = found.against(main, curve).get(WAIT_K)
     if level is not None and test is not None:
         gap = test.difference
         own, other, low, high = (
             fixed(each, 1) for each in (level.value, level.value - gap.value, gap.low, gap.high)
         )
         ends = f" (difference {low} to {high})" if gap.bounded else ""
-        said.append(f"chrF++ at equal latency {own}, {other} by wait-k{ends}.")
-    examples = count(base.examples if base else 0, "sentence")
-    compared = [name for name in map(at_latency, QUALITIES) if name in evidence.statistics]
-    return Shown(
-        "Simultaneous translation",
-        "Do the heads say when to wait for more of the source?",
-        said,
-        *uncertainty(evidence, main, [curve], examples),
-        result.cautions,
-        [
-            *model_facts(result.model_name, len(details.heads)),
+        sentences = [f"chrF++ at equal latency {own}, {other} by wait-k{ends}."]
+    return Extras(
+        statistics=[main],
+        conditions=[curve],
+        sentences=sentences,
+        heads={SELECTED: details.heads},
+        facts=[
             ("words read at a time", str(details.step)),
             *(
                 (f"latencies compared, {name}", f"LAAL {fixed(low, 2)} to {fixed(high, 2)} words")
@@ -391,27 +382,21 @@ def _show(result: SimultaneousResult, run: Path) -> Shown:
             ),
             ("CPU time a source word", f"{fixed(details.cpu_seconds_a_word or 0.0, 3)}\u00a0s"),
         ],
-        [
-            Section("Heads", [HeadSets("Heads that say when to wait",
-                                       {SELECTED: named_places(details.heads)})]),
-            Section("Values and tests", [
-                levels_table(evidence, [*QUALITIES, *LATENCIES], "Quality and latency"),
-                *(parts_table(evidence, name, curve, evidence.statistics[name].words, "sentences")
-                  for name in compared if len(evidence.single) > 1),
-                table_of_tests(evidence, compared, "sentences"),
-                draws_table(evidence, compared, curve),
-            ]),
-            method_section(
-                "AlignAtt (Papi et al. 2023): a drafted token is written while the arg max over "
-                "source words of the heads' mean attention is none of the last words read. wait-k: "
-                "Ma et al. 2019; local agreement: Liu et al. 2020. LAAL: Papi et al. 2022; AL: Ma "
-                "et al. 2019; DAL: Cherry and Foster 2019; in words, a character in scripts "
-                "without spaces. At equal latency: the mean over the LAAL of the selected heads' "
-                "frontiers, straight lines between points, the last of which is whole sentences."
-            ),
-        ],
-        _figure(evidence),
-    )  # fmt: skip
+        figure=_figure(found),
+    )
+
+
+WORDS = Words(
+    "Simultaneous translation",
+    "Do the heads say when to wait for more of the source?",
+    "sentence",
+    "AlignAtt (Papi et al. 2023): a drafted token is written while the arg max over source words "
+    "of the heads' mean attention is none of the last words read. wait-k: Ma et al. 2019; local "
+    "agreement: Liu et al. 2020. LAAL: Papi et al. 2022; AL: Ma et al. 2019; DAL: Cherry and "
+    "Foster 2019; in words, a character in scripts without spaces. At equal latency: the mean over "
+    "the LAAL of the selected heads' frontiers, straight lines between points, the last of which "
+    "is whole sentences.",
+)
 
 
 def _figure(evidence: Evidence) -> Lines:
@@ -504,7 +489,8 @@ comparison = Comparison(
     plan=plan,
     measure=_measure,
     answer=lambda found, details: verdict(found, at_latency("chrf"), found.curve),
-    show=_show,
+    words=WORDS,
+    extras=_extras,
     examples="sentences",
 )
 command = replace(comparison.study, instead=_streamed)

@@ -15,7 +15,7 @@ from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.data.tasks import Example, TaskSides
 from headscope.errors import InputError, naming
-from headscope.evidence.blocks import levels_table, table_of_tests, uncertainty, verdict
+from headscope.evidence.blocks import examples_words, verdict
 from headscope.evidence.controls import CONTROLS, one_ablation
 from headscope.evidence.rows import (
     CURVE,
@@ -39,17 +39,12 @@ from headscope.runs import Run
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option
 from headscope.shown.blocks import (
     Cell,
-    HeadSets,
     Lines,
     Section,
     Series,
-    Shown,
-    Table,
-    method_section,
-    p_cell,
     table_of,
 )
-from headscope.shown.words import count, fixed, sentence_of, tasks_of
+from headscope.shown.words import count, fixed, tasks_of
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -61,15 +56,13 @@ from headscope.studies.comparison import (
     Removing,
     Selecting,
 )
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.examples import parts_of
 from headscope.studies.leakage import check_leakage, check_task_leakage
 from headscope.studies.models import resolved_chat
 from headscope.studies.pairs import PairsChoice, pair_examples, read_test_directions
 from headscope.studies.shows import (
-    ablation_facts,
     few_caution,
-    model_facts,
-    named_places,
 )
 from headscope.studies.tasks import (
     TaskChoice,
@@ -470,52 +463,28 @@ def dropped(evidence: Evidence) -> list[Condition]:
     return [each for each in evidence.conditions if each.kind == DROPPED]
 
 
-def _show(result: CircuitResult, run: Path) -> Shown:
-    evidence, details = result.evidence, result.details
-    curve, known = evidence.curve, evidence.statistics
-    base = evidence.level(details.measure)
-    cpr, cmd = (known[name].number(evidence.level(name, curve)) for name in (CPR, CMD))
-    unit = "example" if details.tasks else "sentence"
-    what = tasks_of(details.tasks) or "translation"
-    examples = count(base.examples if base else 0, unit)
-    random = evidence.draws(CPR, curve, next(iter(evidence.controls)))
-    said = [f"CPR {cpr}, {fixed(random.mean, 3)} for random rankings; CMD {cmd}."]
+def _extras(result: CircuitResult, run: Path) -> Extras:
+    """Faithfulness by the share of heads kept, and what a circuit does without parts of it."""
+    found, details = result.evidence, result.details
+    curve, known = found.curve, found.statistics
+    cpr, cmd = (known[name].number(found.level(name, curve)) for name in (CPR, CMD))
+    random = found.draws(CPR, curve, next(iter(found.controls)))
+    sentences = [f"CPR {cpr}, {fixed(random.mean, 3)} for random rankings; CMD {cmd}."]
     if details.inside:
-        said.append(f"Idle, each alone: {len(details.idle)} of {details.inside} heads.")
-    return Shown(
-        "The best heads alone",
-        f"How much of {what} is left when only the best heads of a ranking are kept?",
-        [sentence_of(result.verdict), *said],
-        *uncertainty(evidence, CPR, [curve], examples),
-        result.cautions,
-        [
-            *model_facts(result.model_name, len(details.heads)),
-            (f"{unit}s", str(base.examples if base else "")),
-            *ablation_facts(details),
+        sentences.append(f"Idle, each alone: {len(details.idle)} of {details.inside} heads.")
+    return Extras(
+        statistics=[CPR],
+        conditions=[curve],
+        sentences=sentences,
+        rests_on=examples_words(found, details.measure, "example" if details.tasks else "sentence"),
+        heads={f"the first {min(LISTED, len(details.heads))}": details.heads[:LISTED]},
+        facts=[
+            ("done", tasks_of(details.tasks) or "translation"),
+            *([("idle", ", ".join(details.idle))] if details.idle else []),
         ],
-        [
-            Section("Heads", [HeadSets(
-                f"The first {min(LISTED, len(details.heads))} heads of the ranking",
-                {SELECTED: named_places(details.heads[:LISTED])},
-            )]),
-            Section("Values and tests", [
-                _areas(evidence, curve),
-                levels_table(evidence, [details.measure], "Under every condition"),
-                table_of_tests(evidence, [FAITHFULNESS], f"{unit}s"),
-            ]),
-            *([_inside(evidence, details)] if details.inside else []),
-            method_section(
-                "Faithfulness is (m(C) \u2212 m(0)) / (m(M) \u2212 m(0)): m, the "
-                f"{known[details.measure].words}, with the heads C kept, none, and all. CPR is its "
-                "area over the share of heads kept, CMD the area between it and 1, by trapezoids "
-                f"from {fixed(100 * details.shares[0], 1)} to 100 % as MIB (Mueller "
-                "et al. 2025) defines them for attention heads and other parts together; feed-"
-                "forward layers stay here. Random rankings: any order of all heads, or place by "
-                "place a head of the same layer; each is one draw at all sizes."
-            ),
-        ],
-        _figure(evidence, details),
-    )  # fmt: skip
+        sections=[_inside(found, details)] if details.inside else [],
+        figure=_figure(found, details),
+    )
 
 
 def left_out_caution(examples: int) -> list[str]:
@@ -524,60 +493,26 @@ def left_out_caution(examples: int) -> list[str]:
     return [f"Left out: {count(examples, 'example')} {why}."] if examples else []
 
 
-def _areas(evidence: Evidence, curve: Condition) -> Table:
-    """Both areas of the ranking, beside each kind of random rankings."""
-    tests = {name: evidence.against(name, curve) for name in (CPR, CMD)}
-    return table_of(
-        "Areas of the ranking beside random ones",
-        [
-            (f"{name.upper()} \u2212 {kind}", (name, kind, test))
-            for name, own in tests.items()
-            for kind, test in own.items()
-        ],
-        {
-            "ranking": lambda row: evidence.statistics[row[0]].cell(evidence.level(row[0], curve)),
-            "random": lambda row: Cell.of(evidence.draws(row[0], curve, row[1])),
-            "difference": lambda row: evidence.statistics[row[0]].gap(row[2].difference),
-            "p over draws": lambda row: p_cell(row[2].p_draws),
-            "draws": lambda row: row[2].draws,
-        },
-    )
-
-
 def _inside(evidence: Evidence, details: CircuitDetails) -> Section:
-    """What each head of a circuit adds, and what circuit and model do without parts of it."""
+    """What circuit and model do without parts of it."""
 
     def cell(name: str, condition: Condition) -> Cell:
         return evidence.statistics[name].cell(evidence.level(name, condition))
 
-    parts = [each for each in evidence.conditions if each.kind == PART]
     rest = {each.draw: each for each in evidence.conditions if each.kind == REST}
-    return Section(
-        f"The circuit of {details.inside} heads",
-        [
-            table_of(
-                "Without one of its heads",
-                [(each.of, each) for each in dropped(evidence)],
-                {
-                    "fall of faithfulness": lambda each: cell(DROP, each),
-                    "": lambda each: "idle" if each.of in details.idle else "",
-                },
-                "Idle: the interval of the fall does not lie above 0; not corrected for their "
-                "number",
-            ),
-            table_of(
-                "Without a part of its heads",
-                [(", ".join(rest[each.draw].heads), each) for each in parts],
-                {
-                    "circuit": lambda each: cell(FAITHFULNESS, each),
-                    "model": lambda each: cell(FAITHFULNESS, rest[each.draw]),
-                    "model minus circuit": lambda each: cell(INCOMPLETE, each),
-                },
-                "Faithfulness; complete if circuit and model do the same without any part. "
-                "Random parts hold each head with probability 1/2",
-            ),
-        ],
-    )
+    table = table_of(
+        "Without a part of its heads",
+        [(", ".join(rest[each.draw].heads), each)
+         for each in evidence.conditions if each.kind == PART],
+        {
+            "circuit": lambda each: cell(FAITHFULNESS, each),
+            "model": lambda each: cell(FAITHFULNESS, rest[each.draw]),
+            "model minus circuit": lambda each: cell(INCOMPLETE, each),
+        },
+        "Faithfulness; complete if circuit and model do the same without any part. Random parts "
+        "hold each head with probability 1/2",
+    )  # fmt: skip
+    return Section(f"The circuit of {details.inside} heads", [table])
 
 
 def _figure(evidence: Evidence, details: CircuitDetails) -> Lines:
@@ -604,6 +539,19 @@ def _figure(evidence: Evidence, details: CircuitDetails) -> Lines:
     )
 
 
+WORDS = Words(
+    "The best heads alone",
+    "How much is left when only the best heads of a ranking are kept?",
+    "example",
+    "Faithfulness is (m(C) \u2212 m(0)) / (m(M) \u2212 m(0)): m, what is measured, with the heads "
+    "C kept, none, and all. CPR is its area over the share of heads kept, CMD the area between it "
+    "and 1, by trapezoids from the smallest share to 100 % as MIB (Mueller et al. 2025) defines "
+    "them for attention heads and other parts together; feed-forward layers stay here. Random "
+    "rankings: any order of all heads, or place by place a head of the same layer; each is one "
+    "draw at all sizes. Idle: the interval of the fall without the head does not lie above 0; not "
+    "corrected for their number.",
+)
+
 comparison = Comparison(
     command="verify circuit",
     settings=VerifyCircuit,
@@ -616,7 +564,8 @@ comparison = Comparison(
     measure=_measure,
     answer=lambda found, details: verdict(found, CPR, found.curve),
     cautions=_cautions,
-    show=_show,
+    words=WORDS,
+    extras=_extras,
     examples="examples",
 )
 command = comparison.study

@@ -15,7 +15,6 @@ from headscope.settings import Option, Settings
 from headscope.studies.baseline import judge_translations
 from headscope.studies.study import Study
 from headscope.studies.verify.removal import comparison, described, read_losses
-from headscope.studies.verify.removal_show import show_removal
 from headscope.verify.removal_translations.evidence import STATISTICS, has_texts
 from headscope.verify.removal_translations.measures import read_outputs
 
@@ -97,7 +96,7 @@ command = Study(
     MeasureAgain,
     measure_again,
     result=RemovalResult,
-    show=show_removal,
+    show=comparison.page,
     out=None,
     loads=False,
 )

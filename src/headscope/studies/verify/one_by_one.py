@@ -40,7 +40,7 @@ from headscope.studies.masked_tasks import TaskForMask, mask_result
 from headscope.studies.models import POCKET, resolved_chat
 from headscope.studies.pairs import PairsChoice, pair_examples, read_directions
 from headscope.studies.tasks import TaskChoice, resolved_tasks, task_examples
-from headscope.studies.verify.one_by_one_show import cautions, compared_by, show
+from headscope.studies.verify.one_by_one_show import WORDS, cautions, compared_by, extras
 from headscope.studies.verify.reference import (
     Reference,
     documents_for,
@@ -410,7 +410,8 @@ comparison = Comparison(
     measure=_measure,
     answer=lambda table, details: verdict(table, compared_by(details), option="--random-orders"),
     cautions=cautions,
-    show=show,
+    words=WORDS,
+    extras=extras,
     examples="examples",
 )
 command = comparison.study

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
-from headscope.evidence.blocks import WANTED, draws_words, least_draws, moved, tables
+from headscope.evidence.blocks import moved
 from headscope.evidence.rows import Evidence
 from headscope.results.one_by_one import (
     ExampleText,
@@ -20,18 +20,16 @@ from headscope.results.one_by_one import (
 from headscope.shown.blocks import (
     Block,
     Cell,
-    HeadSets,
     Heatmap,
     Lines,
     Section,
     Series,
-    Shown,
     Table,
     Text,
     table_of,
 )
-from headscope.shown.words import count, enumeration, number, sentence_of
-from headscope.studies.shows import ablation_facts, model_facts, named_places
+from headscope.shown.words import count, enumeration, number
+from headscope.studies.comparison_page import Extras, Words
 
 #: Points of a line and columns of a map; more are left out evenly.
 POINTS = 120
@@ -49,46 +47,41 @@ BAND = "the range of random orders"
 Item = TypeVar("Item")
 
 
-def show(result: OneByOneResult, run: Path) -> Shown:
-    """This order beside random ones by step, the steps at which something changes, and layers."""
-    details, evidence, main = result.details, result.evidence, result.evidence.main
-    random, by = len(details.random_orders), compared_by(details)
-    measures = list(dict.fromkeys([by, *evidence.statistics]))
-    order = HeadSets("Order of removal", {"in this order": named_places(details.heads)})
-    first, ranks = _first(details), _ranks(details)
+WORDS = Words(
+    "Heads one by one",
+    "How does the next token change as heads are removed one after another?",
+    "prompt",
+    "Ranks are among all tokens that could come next; rank 1: the token that the model would "
+    "write. Random orders remove as many heads as this one.",
+    "--random-orders",
+)
+
+
+def extras(result: OneByOneResult, run: Path) -> Extras:
+    """The steps at which something changes, ranks and texts by step, and layers."""
+    details, main = result.details, result.evidence.main
+    by, first, ranks = compared_by(details), _first(details), _ranks(details)
     figure = first if first and by == "target_first" else ranks
     lines = [block for block in (first, ranks, _last(details)) if block and block is not figure]
-    prompts = count(details.sentences, "prompt")
-    verdict = [sentence_of(result.verdict)] if random else []
     cut = details.mask and details.mask.cut_step == main.k
     lead = f"After {count(main.k, 'step')}{', with the heads of the mask left' if cut else ''}"
-    sections = [
-        Section("Heads", [order] if details.heads else []),
-        Section("Steps", [_steps(details)], brief=True),
-        tables(evidence, measures, [main], "prompts") if random else Section("", []),
-        Section("By step", [*lines, *_texts(details)]),
-        Section("One prompt", _example(details)),
-        Section("Similarity by layer", [_layers(details)]),
-    ]
-    return Shown(
-        "Heads one by one",
-        "How does the next token change as heads are removed one after another?",
-        [*verdict, *moved(evidence, by, main, lead)],
-        f"Intervals are over {prompts}; {draws_words(random)}."
-        if random
-        else f"{prompts}, no random order: other heads may do as much.",
-        f"--random-orders {WANTED}" if random < least_draws(evidence.alpha) else "",
-        result.cautions,
-        [
-            *model_facts(result.model_name),
+    return Extras(
+        statistics=[by],
+        sentences=moved(result.evidence, by, main, lead),
+        heads={"in this order": details.heads} if details.heads else {},
+        facts=[
             ("heads removed", str(len(details.steps))),
             ("order", ORDERS.get(details.order, details.order)),
             ("gate", "" if details.gate == 0 else number(details.gate)),
             ("the mask removes", _mask(details)),
-            *ablation_facts(details),
         ],
-        [section for section in sections if section.blocks],
-        figure,
+        sections=[
+            Section("Steps", [_steps(details)], brief=True),
+            Section("By step", [*lines, *_texts(details)]),
+            Section("One prompt", _example(details)),
+            Section("Similarity by layer", [_layers(details)]),
+        ],
+        figure=figure,
     )
 
 

@@ -62,7 +62,7 @@ from headscope.studies.models import resolved_chat
 from headscope.studies.pairs import PairsChoice, pair_examples, read_test_directions
 from headscope.studies.sentences import shown_conditions
 from headscope.studies.verify.reference import reference_number
-from headscope.studies.verify.removal_show import answer, cautions, show_removal
+from headscope.studies.verify.removal_show import WORDS, answer, cautions, extras
 from headscope.verify.removal_translations.conditions import (
     ReferenceLosses,
     Removal,
@@ -218,7 +218,8 @@ comparison = Comparison(
     measure=_measure,
     answer=answer,
     cautions=cautions,
-    show=show_removal,
+    words=WORDS,
+    extras=extras,
     examples="sentence pairs",
     sign=_links,
 )

@@ -7,37 +7,24 @@ from pathlib import Path
 
 from headscope.evidence.blocks import (
     beyond,
-    by_part,
     dose_lines,
-    forest,
-    moved,
-    tables,
-    uncertainty,
     verdict,
 )
 from headscope.evidence.rows import WHOLE, Evidence
 from headscope.results.removal import RemovalDetails, RemovalResult
 from headscope.shown.blocks import (
-    METHOD,
-    Block,
-    Forest,
-    HeadSets,
-    NotMeasured,
     Section,
-    Shown,
 )
 from headscope.shown.words import (
-    count,
     enumeration,
     fixed,
     languages_of,
     number,
     p_value,
-    sentence_of,
 )
+from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.sentences import sentences_of
-from headscope.studies.shows import ablation_facts, model_facts, named_places
-from headscope.verify.removal_translations.evidence import GAP, KINDS, STATISTICS, TEXTS
+from headscope.verify.removal_translations.evidence import STATISTICS, TEXTS
 
 #: chrF++ below which a model hardly translates, so that there is little to be lost.
 POOR = 25.0
@@ -45,115 +32,77 @@ POOR = 25.0
 FEW = 200
 
 
-def show_removal(result: RemovalResult, run: Path) -> Shown:
-    """Quality and loss under every condition, tests, doses, directions, heads and sentences."""
-    evidence, details, main = result.evidence, result.details, result.evidence.main
-    texts = "text" in details.measures
-    first = "chrf" if evidence.level("chrf") else "nll"
-    own = [name for name in evidence.statistics if name not in STATISTICS]
-    heads = HeadSets(f"Heads {main.done}, best first", {"selected": named_places(details.heads)})
-    sections = [
-        Section("Heads", [heads]),
-        tables(
-            evidence,
-            [*TEXTS, *own],
-            [main],
-            "sentences",
-        )
-        if texts
-        else None,
-        Section("Not measured", missing, brief=True)
-        if texts and (missing := not_measured(evidence, details))
-        else None,
-        losses(evidence, details) if details.removed.reference_tokens is not None else None,
-        Section("Doses", doses) if (doses := [*dose_lines(evidence, first)]) else None,
-        Section("Sentences", [sentences_of(run, evidence, main, details.removed.links)])
-        if texts
-        else None,
-        Section(METHOD, [], after=_method(evidence, details)),
-    ]
+WORDS = Words(
+    "Removal of selected heads",
+    "How much worse does the model translate without the selected heads than without as many "
+    "random ones?",
+    "sentence",
+    "Removing many heads harms a model whichever heads they are; as many random heads are the "
+    "control for that. Harm under zero ablation but not under others comes from states that the "
+    "model never saw in training. chrF++ and BLEU, from 0 to 100, count character and word "
+    "sequences shared with one reference: they measure form, so read the outputs. Off target: in "
+    "another language than the target, or empty; source copied: close to the source and far from "
+    "the reference. NLL, in nats a token, says how likely the reference is, word by word, given "
+    "all words before: the mean over sentences of each one's mean over its tokens. Heads that "
+    "align are needed at the first token of a linked word; its later tokens follow from it. First "
+    "tokens are harder than others, so any greater harm may widen the difference between first and "
+    "unlinked tokens.",
+)
+
+
+def extras(result: RemovalResult, run: Path) -> Extras:
+    """Doses, sentences, and what was not measured."""
+    found, details = result.evidence, result.details
+    texts, first = "text" in details.measures, _first(found)
     languages = {code for name in details.removed.directions for code in languages_of(name) if code}
-    level = evidence.level(first)
-    return Shown(
-        "Removal of selected heads",
-        f"How much worse {'are translations' if texts else 'is the reference predicted'} with "
-        f"{_the(main.k)} {main.done} than with {'a' if main.k == 1 else 'as many'} random "
-        f"{'head' if main.k == 1 else 'heads'}?",
-        [f"{sentence_of(result.verdict)}", *said_of(evidence, first)],
-        *uncertainty(evidence, first, [main], count(level.examples if level else 0, "sentence")),
-        result.cautions,
-        [
-            *model_facts(result.model_name),
+    links = details.removed.links
+    sentences = [Section("Sentences", [sentences_of(run, found, found.main, links)])]
+    measuring = details.removed.measuring
+    return Extras(
+        statistics=[first],
+        heads={"selected": details.heads},
+        facts=[
             ("directions", str(len(details.removed.directions))),
             ("languages", str(len(languages))),
-            ("sentences", str(level.examples if level else "")),
-            *ablation_facts(details),
+            *([("languages by", measuring.identifier)]
+              if measuring and measuring.identifier else []),
+            *_tokens(details),
         ],
-        [section for section in sections if section is not None],
-        effect(evidence, first),
-    )
+        sections=[Section("Doses", [*dose_lines(found, first)]), *(sentences if texts else [])],
+        missing=not_measured(found, details) if texts else {},
+    )  # fmt: skip
 
 
-def effect(evidence: Evidence, statistic: str) -> Forest | None:
-    """The difference from every control in the main condition, by direction."""
-    words = evidence.statistics[statistic].words
-    note = (
-        "Directions share heads and subjects, so they are no independent tests"
-        if len(evidence.single) > 1
-        else ""
-    )
-    rows = by_part(evidence, statistic, evidence.main)
-    return forest(evidence, rows, f"{words}: selected minus random heads", note)
+def _first(found: Evidence) -> str:
+    """The measure that a page speaks of."""
+    return "chrf" if found.level("chrf") else "nll"
 
 
 def answer(evidence: Evidence, details: RemovalDetails) -> str:
     """The verdict by the measure that a page speaks of."""
-    return verdict(evidence, "chrf" if evidence.level("chrf") else "nll")
+    return verdict(evidence, _first(evidence))
 
 
-# ---- the finding -------------------------------------------------------------------------------
-def said_of(evidence: Evidence, statistic: str) -> list[str]:
-    """What the selected heads do to a statistic, in a sentence."""
-    main = evidence.main
-    return moved(evidence, statistic, main, f"With {_the(main.k)} {main.done}")
-
-
-def _the(k: int) -> str:
-    return "the selected head" if k == 1 else f"the {k} selected heads"
-
-
-# ---- tables ------------------------------------------------------------------------------------
-def _texts_note(details: RemovalDetails) -> str:
-    measuring = details.removed.measuring
-    by = f" (by {measuring.identifier})" if measuring and measuring.identifier else ""
-    return (
-        "chrF++ and BLEU from 0 to 100, intervals over sentences. Shares are of outputs: off "
-        f"target, in another language than the target{by} or empty; source copied, close to the "
-        "source and far from the reference"
-    )
-
-
-def not_measured(evidence: Evidence, details: RemovalDetails) -> list[Block]:
-    """Why measures of texts are missing."""
+def not_measured(evidence: Evidence, details: RemovalDetails) -> dict[str, str]:
+    """Why measures of texts are missing, by their names."""
     measuring = details.removed.measuring
     reasons = measuring.not_measured if measuring else {}
-    return [
-        NotMeasured(STATISTICS[name].words, reasons.get(name) or "the run does not say why")
+    return {
+        STATISTICS[name].words: reasons.get(name) or "the run does not say why"
         for name in TEXTS
         if evidence.level(name) is None
-    ]
+    }
 
 
-def losses(evidence: Evidence, details: RemovalDetails) -> Section:
-    """The loss of references under every condition, and of each kind of token beside random."""
-    rows = [(own.words, name, evidence.main, None)
-            for name, own in evidence.statistics.items() if name in (*KINDS, GAP)]  # fmt: skip
-    kinds = forest(evidence, rows, "Loss of the reference: selected minus random heads")
-    numbers_of = tables(evidence, [*KINDS, GAP], [evidence.main], "sentences").blocks
-    return Section("Loss", [*([kinds] if kinds else []), *numbers_of], brief=True)
-
-
-_TOKENS = ("linked", "linked_later", "unlinked")
+def _tokens(details: RemovalDetails) -> list[tuple[str, str]]:
+    """How many tokens of the references were read, and how many are of linked words."""
+    tokens = (details.removed.reference_tokens or {}).values()
+    kinds = {"linked": "first of a linked word", "linked_later": "later ones",
+             "unlinked": "unlinked"}  # fmt: skip
+    counts = [f"{number(sum(getattr(own, kind) for own in tokens))} {words}"
+              for kind, words in kinds.items()]  # fmt: skip
+    total = number(sum(own.total for own in tokens))
+    return [("tokens", f"{total}: {enumeration(counts)}")] if tokens else []
 
 
 # ---- what weakens it ---------------------------------------------------------------------------
@@ -199,29 +148,3 @@ def weak_baseline(evidence: Evidence) -> Iterator[str]:
     weak = [part for part, row in levels.items() if row is not None and row.value < POOR]
     if weak and len(levels) > len(weak):
         yield f"The original model is below chrF++ {POOR:g} in {enumeration(weak)}."
-
-
-def _method(evidence: Evidence, details: RemovalDetails) -> list[str]:
-    """How to read it, in a few sentences."""
-    words = [
-        "Removing many heads harms a model whichever heads they are; as many random heads are the "
-        "control for that.",
-    ]
-    kinds = dict.fromkeys(each.replacement for each in evidence.selected)
-    if "zero" in kinds and len(kinds) > 1:
-        others = enumeration([kind for kind in kinds if kind != "zero"])
-        words.append(
-            f"Harm under zero ablation but not under {others} ablation comes from states that the "
-            "model never saw in training."
-        )
-    if "text" in details.measures:
-        words.append(
-            "chrF++ counts character and word sequences shared with one reference: it measures "
-            "form, so read the outputs."
-        )
-    if "loss" in details.measures:
-        words.append(
-            "The loss says how likely the reference is, word by word, given all words before; it "
-            "does not measure the quality of translations."
-        )
-    return words
