@@ -162,8 +162,8 @@ def check_aligner(pairs: PairFile, config: TranslationScore) -> None:
         align.check_aligner(pairs, config.aligner)
     elif config.aligner == "links":
         raise InputError(
-            "greedy decoding scores the model's own output, which the data's links do not cover; "
-            "use --aligner eflomal or llm, or --decode reference"
+            f"{pairs.path}: greedy decoding scores the model's own output, which the data's links "
+            "do not cover; use --aligner eflomal or llm, or --decode reference"
         )
     elif config.aligner != "llm":
         align.check_aligner(pairs, "eflomal")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headscope import options
 from headscope.compare.overlap_sets import overlaps
 from headscope.data.pairs import PairFile
-from headscope.errors import naming
 from headscope.evidence.blocks import few_sets
 from headscope.evidence.controls import DEFAULT, Controlled, SelectedHeads, planned
 from headscope.evidence.rows import Basis, Evidence
@@ -99,12 +98,11 @@ def atlas(config: Atlas, out: Path | None = None, progress: Progress | None = No
         config.pairs, config.model.model, config.check, config.score.seed, apart
     )
     for pairs in found_on.values():
-        with naming(pairs.path):
-            check_aligner(pairs, config.score)
+        check_aligner(pairs, config.score)
     lm = config.model.load_for()
     count_of(_amount(config, lm), lm.geometry.total)  # a wrong k is told before all the work
     config = replace(config, score=resolved_chat(lm, config.score))
-    reference = translations(lm, checked_on, config.score) if apart else Reference()
+    reference = translations(lm, checked_on, config.score)
     settings = {
         "settings": config,
         "reference text": reference.digest,

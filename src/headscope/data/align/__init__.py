@@ -153,8 +153,9 @@ def choose_aligner(pairs: Sequence[SentencePair], aligner: str | None = None) ->
 
 def check_aligner(file: PairFile, aligner: str | None = None) -> None:
     """Raises as `align_file` would for want of links, of an aligner, or of a file to fit it on."""
-    if choose_aligner(file.pairs, aligner) == "eflomal":
-        further_pairs(file)
+    with naming(file.path):
+        if choose_aligner(file.pairs, aligner) == "eflomal":
+            further_pairs(file)
 
 
 def align_file(

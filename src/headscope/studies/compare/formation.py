@@ -23,7 +23,7 @@ from headscope.compare.artifacts import Artifact, check_one_geometry, read_artif
 from headscope.compare.classes_shares import class_shares
 from headscope.compare.overlap_sets import overlaps
 from headscope.data.pairs import PairFile
-from headscope.errors import InputError, MissingExtra, naming
+from headscope.errors import InputError, MissingExtra
 from headscope.estimates import Estimate
 from headscope.find.scoring import RunPart
 from headscope.find.translation_score_config import TranslationScore
@@ -169,8 +169,7 @@ def formation(
     )
     found_on, checked_on = find_and_check(config.pairs, foreign, config.check, config.score.seed)
     for pairs in found_on.values():
-        with naming(pairs.path):
-            check_aligner(pairs, config.score)
+        check_aligner(pairs, config.score)
     # Only reading weights tells which checkpoints have to be skipped; else they can wait.
     first = ModelChoice.load if config.skip_unreadable else ModelChoice.load_for
     opened, skipped = _open_all(config, first, progress)

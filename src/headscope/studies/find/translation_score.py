@@ -14,7 +14,6 @@ from typing import Annotated
 from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
-from headscope.errors import naming
 from headscope.executors import Execution
 from headscope.find.translation_score_config import TranslationScore, check_aligner
 from headscope.find.translation_scores import translation_score, with_heads
@@ -151,9 +150,8 @@ def checked_directions(
     """The directions that heads are found on; InputError for pairs that cannot be aligned so."""
     directions = read_directions(choice, model, "dev", seed=ways[0].seed)
     for pairs in directions.values():
-        with naming(pairs.path):
-            for way in ways:
-                check_aligner(pairs, way)
+        for way in ways:
+            check_aligner(pairs, way)
     return directions
 
 

@@ -51,7 +51,7 @@ from headscope.studies.models import (
 )
 from headscope.studies.shows import ablation_facts, model_facts, named_places
 from headscope.studies.study import Study
-from headscope.studies.verify.reference import documents
+from headscope.studies.verify.reference import Reference, documents
 from headscope.use.corpus.files import find_files
 from headscope.use.corpus.plan import Plan, add_up, holding
 from headscope.use.corpus.rate_left import rate_left
@@ -131,7 +131,7 @@ def use_rate(
     """
     began = time.monotonic()
     config.execution.check()
-    reference = None
+    reference = Reference()
     if config.ablate != "zero":
         reference = documents(config.reference, config.model.model, config.heads)
     files = survey(
@@ -154,7 +154,7 @@ def use_rate(
         "rank": ranking.rank,
         "languages": {file.name: file.language for file in files},
         "computed_in": dtype_name(lm),
-        **({} if reference is None else {"reference text": reference.digest}),
+        **reference.given,
     }
     digests = {f"data/{file.name}": f"{file.digest} {file.records}" for file in files}
     inputs = {**model_inputs(lm), **digests}
@@ -172,9 +172,7 @@ def use_rate(
             config.rating,
             config.written,
             config.threads,
-            None
-            if reference is None
-            else reference.replacement(lm, config.ablate, config.rating.batch_tokens),
+            reference.replacement(lm, config.ablate, config.rating.batch_tokens),
         )
         here = config.execution.executor == "local" and config.execution.workers == 1
         own = lm if here else None
@@ -185,7 +183,7 @@ def use_rate(
             heads=tuple(map(str, heads)),
             ranked=ranking,
             ablate=config.ablate,
-            reference_text=None if reference is None else reference.facts,
+            reference_text=reference.facts,
             workers=config.execution.workers,
             executor=config.execution.executor,
         )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.align import check_aligner
-from headscope.errors import InputError, naming
+from headscope.errors import InputError
 from headscope.executors import Execution
 from headscope.heads import HeadScores, check_geometry, read_scores
 from headscope.heads.resolve import MEAN
@@ -151,8 +151,7 @@ def removing(config: Any, directions: dict[str, PairFile]) -> PreparedRemoval:
     """What scores of removals begin with; what losses of the sentences lack is told before a model
     is loaded."""
     for pairs in directions.values() if config.removal.measure in (None, ("loss",)) else ():
-        with naming(pairs.path):
-            check_aligner(pairs)
+        check_aligner(pairs)
     lm = config.model.load_for(config.execution)
     removal = resolved_chat(lm, config.removal)
     return lm, directions, removal, translations(lm, directions, removal)

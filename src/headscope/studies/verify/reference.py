@@ -90,7 +90,6 @@ class Reference:
         from headscope.lm import replacement_of
         from headscope.lm.prompting import encode_answer
 
-        longest = lm.context_length
         if self.answers is None and not self.rows:
             rows = [lm.encode(text, most=LONGEST, closed=True) for text in self.texts]
             return replacement_of(kind, lm, rows, None, batch_tokens, seed)
@@ -99,10 +98,10 @@ class Reference:
             for text, start in zip(self.texts, self.answers or (), strict=True)
         ]
         most = max((len(row.ids) for row in answered), default=0)
-        if most > longest:
+        if most > lm.context_length:
             raise InputError(
                 f"a reference example has {most} tokens, more than the model's context "
-                f"of {longest}; give shorter examples, or fewer shots"
+                f"of {lm.context_length}; give shorter examples, or fewer shots"
             )
         starts = [row.start for row in answered]
         return replacement_of(kind, lm, [row.ids for row in answered], starts, batch_tokens, seed)

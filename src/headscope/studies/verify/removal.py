@@ -15,7 +15,7 @@ from headscope import options
 from headscope.data.align import check_aligner
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
-from headscope.errors import InputError, naming
+from headscope.errors import InputError
 from headscope.evidence.controls import SelectedHeads
 from headscope.evidence.rows import Condition, Evidence, Statistic
 from headscope.evidence.runner import ZERO, Replacements
@@ -128,15 +128,8 @@ def _read(config: VerifyRemoval) -> Examples[PairFile]:
     directions = read_test_directions(config.pairs, config.model.model, config.seed, apart)
     examples = pair_examples(directions, config)
     for pairs in directions.values() if "loss" in config.all_draws else ():
-        with naming(pairs.path):
-            check_aligner(pairs)
+        check_aligner(pairs)
     return examples
-
-
-def _heads(lm: LanguageModel, config: VerifyRemoval, examples: Examples[PairFile]) -> Chosen:
-    sets = head_sets(config.heads, config.k, lm, config.rank)
-    selected = [SelectedHeads(heads, gates=config.gates) for heads in sets]
-    return Chosen({ALL_PARTS: selected}, *alignment_heads(config.heads, config, lm))
 
 
 def _measure(bench: Bench[VerifyRemoval, PairFile]) -> Measured:
@@ -147,14 +140,17 @@ def _measure(bench: Bench[VerifyRemoval, PairFile]) -> Measured:
     return Measured(evidence, about_removal([*bench.chosen.every()], bench.config, removed))
 
 
+def about_sets(sets: Sequence[HeadSet], gates: tuple[float, ...]) -> dict[str, Any]:
+    """What a removal of these sets, from few to many, tells of them."""
+    return {"k": tuple(map(len, sets)), "gates": gates, "heads": tuple(map(str, sets[-1]))}
+
+
 def about_removal(sets: Sequence[HeadSet], removal: Removal, removed: Removed) -> dict[str, Any]:
-    """What a removal of these sets, from few to many, tells beside its rows."""
+    """What it tells beside its rows."""
     return {
-        "k": tuple(map(len, sets)),
-        "gates": removal.gates,
+        **about_sets(sets, removal.gates),
         "measures": tuple(removal.all_draws),
         "text_draws": removal.all_draws.get("text", 0),
-        "heads": tuple(map(str, sets[-1])),
         "threshold": removal.threshold,
         "removed": removed,
     }
@@ -179,6 +175,26 @@ class WithThreshold(Protocol):
     def controls(self) -> tuple[str, ...]: ...
     @property
     def threshold(self) -> float: ...
+
+
+class RemovingSets(WithThreshold, Protocol):
+    """The same of a command that removes as many heads as each `k` says, at each gate."""
+
+    @property
+    def heads(self) -> str: ...
+    @property
+    def k(self) -> tuple[Amount, ...]: ...
+    @property
+    def rank(self) -> Rank: ...
+    @property
+    def gates(self) -> tuple[float, ...]: ...
+
+
+def removed_heads(lm: LanguageModel, config: RemovingSets, examples: Examples[Any]) -> Chosen:
+    """The heads for each `k`, at each gate."""
+    sets = head_sets(config.heads, config.k, lm, config.rank)
+    selected = [SelectedHeads(heads, gates=config.gates) for heads in sets]
+    return Chosen({ALL_PARTS: selected}, *alignment_heads(config.heads, config, lm))
 
 
 def alignment_heads(
@@ -214,7 +230,7 @@ comparison = Comparison(
     details=RemovalDetails,
     read=_read,
     ready=lambda lm, config, examples: (resolved_chat(lm, config), examples),
-    heads=_heads,
+    heads=removed_heads,
     measure=_measure,
     answer=answer,
     cautions=cautions,

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.blocks import holds, moved, verdict, verdicts
-from headscope.evidence.controls import SelectedHeads
 from headscope.evidence.rows import Condition, Evidence, Tested
 from headscope.evidence.runner import ZERO, Replacements, pass_of
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
@@ -26,7 +25,6 @@ from headscope.studies.baseline import Works, about_baseline
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
-    Chosen,
     Comparison,
     Examples,
     Measured,
@@ -38,7 +36,7 @@ from headscope.studies.leakage import count_leakage
 from headscope.studies.models import ModelChoice
 from headscope.studies.shows import few_parts
 from headscope.studies.verify.reference import documents_for
-from headscope.studies.verify.removal import alignment_heads, head_sets
+from headscope.studies.verify.removal import about_sets, removed_heads
 from headscope.verify.removal_translations.conditions import check_gates
 from headscope.verify.tasks_evaluation.evaluate import (
     Outcome,
@@ -124,13 +122,6 @@ def _read(config: VerifyTasks) -> Examples[LoadedTask]:
     )
 
 
-def _heads(lm: LanguageModel, config: VerifyTasks, examples: Examples[LoadedTask]) -> Chosen:
-    sets = head_sets(config.heads, config.k, lm, config.rank)
-    avoid, note = alignment_heads(config.heads, config, lm)
-    selected = [SelectedHeads(heads, gates=config.gates) for heads in sets]
-    return Chosen({ALL_PARTS: selected}, avoid, note)
-
-
 def _measure(bench: Bench[VerifyTasks, LoadedTask]) -> Measured:
     conditions, run = bench.conditions[ALL_PARTS], bench.run
     outcomes = _outcomes(
@@ -145,11 +136,9 @@ def _measure(bench: Bench[VerifyTasks, LoadedTask]) -> Measured:
     run.write_jsonl("examples.jsonl", _examples(bench.parts.values()))
     run.write_jsonl("samples.jsonl", _samples(bench.parts.values(), conditions, outcomes))
     tasks = {name: _about(task, outcomes[name]) for name, task in bench.parts.items()}
-    groups, sets = _groups(tasks), [*bench.chosen.every()]
+    groups = _groups(tasks)
     about = {
-        "k": tuple(map(len, sets)),
-        "gates": bench.config.gates,
-        "heads": tuple(map(str, sets[-1])),
+        **about_sets([*bench.chosen.every()], bench.config.gates),
         "harness": harness_version(),
         "tasks": tasks,
         "groups": groups,
@@ -415,7 +404,7 @@ comparison = Comparison(
     result=TasksResult,
     details=TasksDetails,
     read=_read,
-    heads=_heads,
+    heads=removed_heads,
     measure=_measure,
     answer=_verdict,
     cautions=_cautions,
