@@ -286,7 +286,7 @@ def in_cases(words: Sequence[str], case: str) -> str:
 
 # ---- tables ------------------------------------------------------------------------------------
 def levels_table(
-    evidence: Evidence, names: Sequence[str], title: str, note: str = "", part: str | None = None
+    evidence: Evidence, names: Sequence[str], title: str, part: str | None = None
 ) -> Table:
     """Statistics under every condition, the first with its change; random draws as their mean."""
     own, none = [evidence.statistics[name] for name in names], Cell()
@@ -327,8 +327,8 @@ def levels_table(
         "range of draws",
         *(statistic.title for statistic in own[1:]),
     )
-    more = "Random heads: the mean of draws" if evidence.controls else ""
-    return Table(title, columns, tuple(rows), note=". ".join(filter(None, [note, more])))
+    note = "Random heads: the mean of draws" if evidence.controls else ""
+    return Table(title, columns, tuple(rows), note=note)
 
 
 def _value(score: Scored) -> float | None:
