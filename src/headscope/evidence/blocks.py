@@ -18,7 +18,6 @@ from headscope.evidence.rows import (
     WHOLE,
     Condition,
     Evidence,
-    Level,
     Scored,
     Tested,
 )
@@ -212,8 +211,8 @@ def examples_words(evidence: Evidence, statistic: str, example: str) -> str:
     ]
     most = max(sizes, default=0)
     if where == (None,) or min(sizes) == most:
-        return count(most, example) + ("" if where == (None,) else " of each part")
-    return f"{min(sizes)} to {most} {example}s of each part"
+        return count(most, example) + ("" if where == (None,) else " each")
+    return f"{min(sizes)} to {most} {example}s each"
 
 
 def draws_words(draws: int) -> str:
@@ -286,9 +285,10 @@ def in_cases(words: Sequence[str], case: str) -> str:
 
 # ---- tables ------------------------------------------------------------------------------------
 def levels_table(
-    evidence: Evidence, names: Sequence[str], title: str, part: str | None = None
+    evidence: Evidence, names: Sequence[str], title: str, parts: Sequence[str | None] = (None,)
 ) -> Table:
-    """Statistics under every condition, the first with its change; random draws as their mean."""
+    """Statistics under every condition, the first with its change; random draws as their mean.
+    `parts` are those of statistics that have no mean over them."""
     own, none = [evidence.statistics[name] for name in names], Cell()
     rows: list[Row] = []
     if not names:
@@ -299,34 +299,31 @@ def levels_table(
             cells = [statistic.cell(score) for statistic, score in zip(own, scores, strict=True)]
             rows.append(Row(words, (cells[0], change, ends, *cells[1:])))
 
-    def levels(condition: Condition) -> list[Level | None]:
-        return [evidence.level(name, condition, part) for name in names]
+    def add_all(part: str | None) -> None:
+        of = f"{named_part(evidence, part)}: " if part else ""
+        base = [evidence.level(name, None, part) for name in names]
+        add(of + (evidence.original.of or ORIGINAL), [*base[:1], *map(_value, base[1:])])
+        for condition in (*evidence.references, *evidence.selected):
+            scores = [evidence.level(name, condition, part) for name in names]
+            selected = condition in evidence.selected
+            change = own[0].gap(scores[0].change if scores[0] else None)
+            words = condition.named() if selected else condition.id
+            add(of + words, [*map(_value, scores)], change)
+            for control in evidence.controls if selected else ():
+                draws = [evidence.draws(name, condition, control, part) for name in names]
+                if evidence.reference(condition, control):
+                    continue
+                step = ends = none
+                if draws[0].each and base[0] is not None:
+                    step = own[0].gap(Estimate(draws[0].mean - base[0].value))
+                    shown = own[0].shown(Estimate(draws[0].mean, draws[0].low, draws[0].high))
+                    ends = Cell(between(shown.low, shown.high, own[0].digits))
+                words = f"{condition.named(control)} ({max(len(drawn.each) for drawn in draws)})"
+                add(of + words, [drawn.mean if drawn.each else None for drawn in draws], step, ends)
 
-    base = levels(evidence.original)
-    add(evidence.original.of or ORIGINAL, [*base[:1], *map(_value, base[1:])])
-    for condition in (*evidence.references, *evidence.selected):
-        scores = levels(condition)
-        selected = condition in evidence.selected
-        change = own[0].gap(scores[0].change if scores[0] else None)
-        add(condition.named() if selected else condition.id, [*map(_value, scores)], change)
-        for control in evidence.controls if selected else ():
-            draws = [evidence.draws(name, condition, control, part) for name in names]
-            if evidence.reference(condition, control):
-                continue
-            step = ends = none
-            if draws[0].each and base[0] is not None:
-                step = own[0].gap(Estimate(draws[0].mean - base[0].value))
-                shown = own[0].shown(Estimate(draws[0].mean, draws[0].low, draws[0].high))
-                ends = Cell(between(shown.low, shown.high, own[0].digits))
-            many = max(len(drawn.each) for drawn in draws)
-            means = [drawn.mean if drawn.each else None for drawn in draws]
-            add(f"{condition.named(control)} ({many})", means, step, ends)
-    columns = (
-        own[0].title,
-        "change",
-        "range of draws",
-        *(statistic.title for statistic in own[1:]),
-    )
+    for part in parts:
+        add_all(part)
+    columns = own[0].title, "change", "range of draws", *(each.title for each in own[1:])
     note = "Random heads: the mean of draws" if evidence.controls else ""
     return Table(title, columns, tuple(rows), note=note)
 
@@ -339,24 +336,24 @@ def table_of_tests(
     evidence: Evidence,
     names: Sequence[str],
     examples: str = "examples",
-    part: str | None = None,
+    parts: Sequence[str | None] = (None,),
     title: str = "Selected minus random",
 ) -> Table:
     """Selected heads minus every control, in every condition and statistic that was tested."""
     rows = []
-    for name in names:
-        for condition in evidence.selected:
-            for control, test in evidence.against(name, condition, part).items():
-                own = evidence.statistics[name]
-                drawn = len(evidence.draws(name, condition, control, part).each)
-                as_far = evidence.as_far(name, condition, control, part)
-                given = evidence.reference(condition, control)
-                cells = (
-                    own.gap(test.difference), p_cell(test.p_examples), p_cell(test.p_draws),
-                    Cell() if given else Cell(f"{as_far} of {drawn}"),
-                    Cell() if given else Cell(test.draws), Cell.share(test.shared),
-                )  # fmt: skip
-                rows.append(Row(f"{own.words}: {condition.named()} \u2212 {control}", cells))
+    for part, name, condition in product(parts, names, evidence.selected):
+        for control, test in evidence.against(name, condition, part).items():
+            own = evidence.statistics[name]
+            drawn = len(evidence.draws(name, condition, control, part).each)
+            as_far = evidence.as_far(name, condition, control, part)
+            given = evidence.reference(condition, control)
+            cells = (
+                own.gap(test.difference), p_cell(test.p_examples), p_cell(test.p_draws),
+                Cell() if given else Cell(f"{as_far} of {drawn}"),
+                Cell() if given else Cell(test.draws), Cell.share(test.shared),
+            )  # fmt: skip
+            of = f"{named_part(evidence, part)}: " if part else ""
+            rows.append(Row(f"{of}{own.words}: {condition.named()} \u2212 {control}", cells))
     return Table(
         title,
         ("difference", f"p over {examples}", "p over draws", "draws as far", "different sets",
@@ -460,12 +457,11 @@ def tables(
         table_of_tests(evidence, whole, examples),
         *draws,
     ]
-    for part in evidence.single if apart else ():
-        name = named_part(evidence, part)
-        made += [
-            levels_table(evidence, apart, f"{name}, under every condition", part=part),
-            table_of_tests(evidence, apart, examples, part, f"{name}, selected minus random"),
-        ]
+    parts = evidence.single
+    made += [
+        levels_table(evidence, apart, "Under every condition, by part", parts),
+        table_of_tests(evidence, apart, examples, parts, "Selected minus random, by part"),
+    ]
     return Section("Values and tests", [table for table in made if table.rows])
 
 

@@ -236,7 +236,7 @@ BELIEVED = {
 }
 
 
-@of_run(_step("summaries"), Summaries, *WRITTEN, "Other measures")
+@of_run(_step("summaries"), Summaries, *WRITTEN, "Beside random heads")
 def show_general(setting: Setting, found: Summaries, shown: Findings) -> Findings:
     """Summaries, or repeated sentences, without the heads that languages share."""
     repeats, table = found.details.task == "repeat", found.evidence
@@ -272,7 +272,7 @@ def show_off_target(setting: Setting) -> Findings:
     return claimed(joined(every), *claims)
 
 
-@of_run(_step("mitigation"), Steering, *WRITTEN, "Other measures")
+@of_run(_step("mitigation"), Steering, *WRITTEN, "Beside random heads")
 def show_mitigation(setting: Setting, found: Steering, shown: Findings) -> Findings:
     """Whether fewer answers are in the wrong language with the heads of either language changed."""
     table, away = found.evidence, found.details.away
@@ -318,7 +318,7 @@ def show_transfer(setting: Setting) -> Findings:
             claims.append(
                 written_claim(name, what, how, found.evidence, condition, "follows_a", "pairs")
             )
-        shown.append(titled(shown_by(setting, step, *WRITTEN, "Other measures"), pair))
+        shown.append(titled(shown_by(setting, step, *WRITTEN, "Beside random heads"), pair))
     every = joined(shown)
     none = "No language of these pairs has heads of its own, so nothing was changed."
     return claimed(replace(every, found=none) if shown and not claims else every, *claims)

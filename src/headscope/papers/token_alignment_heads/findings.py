@@ -322,7 +322,7 @@ def formation_claim(shares: Sequence[float], above: Sequence[float] | None, head
 # Figures 1 and 8
 
 
-@of_run("removal", RemovalResult, "Values and tests", "Loss")
+@of_run("removal", RemovalResult, "Values and tests", "Beside random heads")
 def show_removal(setting: Setting, found: RemovalResult, shown: Findings) -> Findings:
     """What translation is without these heads."""
     tables, evidence = list[Table](), found.evidence
@@ -437,7 +437,7 @@ def show_tasks(setting: Setting) -> Findings:
     return replace(joined(parts), more=parts[0].more)
 
 
-@of_run("tasks", TasksResult, "Tasks", "What is lost")
+@of_run("tasks", TasksResult, "Tasks", "Beside random heads", "Values and tests")
 def _tasks_of(setting: Setting, found: TasksResult, tasks: Findings) -> Findings:
     evidence, changes = found.evidence, dict[str, Estimate]()
     for name, task in found.details.tasks.items():

@@ -239,8 +239,8 @@ def _extras(result: KeyTokensResult, run: Path) -> Extras:
     level = MEASURES[ATTENTION].number(found.level(ATTENTION, found.main))
     return Extras(
         sentences=[
-            f"The {count(len(result.scored), 'selected head')} pay {level} of their attention to "
-            f"the key words; even attention would give {percent(details.uniform, 1)}."
+            f"They pay {level} of their attention to the key words; even attention would give "
+            f"{percent(details.uniform, 1)}."
         ],
         rests_on=f"One prompt, {count(details.tokens, 'step')}",
         facts=[

@@ -40,7 +40,6 @@ from headscope.shown.blocks import (
 from headscope.shown.words import (
     arrow,
     between,
-    count,
     enumeration,
     percent,
 )
@@ -224,15 +223,14 @@ def _answer(table: Evidence, details: AttentionDetails) -> str:
 def _extras(result: AttentionResult, run: Path) -> Extras:
     """The share of the mask's heads beside even attention and random sets of heads."""
     tasks, main = result.details.tasks, _main(result.evidence)
-    examples = count(sum(task.examples for task in tasks.values()), "example")
     return Extras(
         conditions=[main],
         sentences=_beside_even(result),
-        rests_on=f"{examples}, p over {SETS} random sets of heads",
         heads=mask_heads(main, tasks),
         facts=[
             ("tasks", str(len(tasks))),
             ("heads in the mask", ", ".join(str(task.mask.kept) for task in tasks.values())),
+            ("random sets of heads", str(SETS)),
             *([("attention of heads", "added up")] if result.details.pooled else []),
         ],
         sections=[Section("Random sets of heads", [_random(result)])],

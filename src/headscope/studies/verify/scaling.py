@@ -235,8 +235,7 @@ def _extras(result: ScalingTests, run: Path) -> Extras:
             Section("Choice of α", [_choice(result)], brief=True),
             Section(
                 "Loss by α",
-                [*curves, *(levels_table(details.tried, ["nll"], arrow(name), part=name)
-                            for name in tasks)],
+                [*curves, levels_table(details.tried, ["nll"], "Loss by α", [*tasks])],
             ),
             *outputs_section(run, result.evidence),
         ],
