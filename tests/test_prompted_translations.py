@@ -20,7 +20,7 @@ from headscope.data.pairs import PairFile, SentencePair, write_pairs
 from headscope.data.prompts import Template, translation_prompts
 from headscope.data.split import draw_shots, sentence_digest, with_shots
 from headscope.errors import InputError
-from headscope.find.hits import prompts_of
+from headscope.evidence.runner import prompts_of
 from headscope.find.retrieval_scores import Retrieval, hide
 from headscope.find.translation_score_config import TranslationScore
 from headscope.find.translation_scores import translation_score
@@ -105,7 +105,9 @@ def test_the_source_stands_where_the_prompt_says(
 def test_shots_of_a_chat_are_earlier_turns() -> None:
     lm, pairs = chat_model(), few_shot(2)
     config = TranslationScore(template=TEMPLATE)
-    for pair, prompt in zip(pairs.pairs, prompts_of(lm, pairs, config), strict=True):
+    for pair, prompt in zip(
+        pairs.pairs, prompts_of(lm, pairs, config.template, config.chat), strict=True
+    ):
         turns: list[dict[str, str]] = []
         for one in (*pairs.shots, pair):
             asked = TEMPLATE.render(one.source, "English", "German").text
@@ -221,7 +223,7 @@ def test_scores_equal_a_loop_over_returned_attention(chat: bool) -> None:
     config = TranslationScore(template=TEMPLATE, chat=chat)
     scores = translation_score(lm, pairs, config)
     for number, (pair, prompt) in enumerate(
-        zip(pairs.pairs, prompts_of(lm, pairs, config), strict=True)
+        zip(pairs.pairs, prompts_of(lm, pairs, config.template, config.chat), strict=True)
     ):
         full = prompt.with_target(pair.target)
         tokens = encode(lm.tokenizer, full.text, full.special)

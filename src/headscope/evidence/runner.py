@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from headscope.data.prompts import Prompt, Template, translation_prompts
 from headscope.evidence.rows import Condition
 from headscope.heads import Gate, Geometry
 from headscope.progress import Progress, further
 from headscope.runs import Kept, Run
 
 if TYPE_CHECKING:
+    from headscope.data.pairs import PairFile
     from headscope.lm import LanguageModel
     from headscope.lm.generation import GenerateConfig
     from headscope.lm.replacement import Replacement
@@ -31,6 +33,21 @@ Within = Callable[[float], None]
 
 #: Texts that are written and kept together: what a killed run can lose.
 KEPT_AT_ONCE = 512
+
+
+def prompts_of(
+    lm: LanguageModel, pairs: PairFile, template: Template, chat: bool | None
+) -> list[Prompt]:
+    """The prompt of every pair as this model reads it, up to where the target begins."""
+    from headscope.lm.prompting import chat_writer
+
+    writer = chat_writer(lm, chat, template.text)
+    return translation_prompts(pairs, template, writer, lm.tokenizer.bos_token or "")
+
+
+def room_for(lm: LanguageModel, text: str) -> int:
+    """The most new tokens of an answer as long as a text, such as a translation of it."""
+    return 2 * len(lm.encode(text, special=False)) + 32
 
 
 def kept_units(

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 from headscope.answers import answer_span
 from headscope.data.align import Alignment, AlignWords, Linker, align_file
 from headscope.data.pairs import Links, PairFile, SentencePair
-from headscope.data.prompts import Prompt, translation_prompts
 from headscope.data.words import Word, belonging, within
+from headscope.evidence.runner import prompts_of
 from headscope.find.capture import Captured, capture_greedy, capture_reference
 from headscope.find.scoring import RunPart
-from headscope.lm.prompting import chat_writer
 from headscope.lm.tokens import Encoded, Spans, encode_output
 from headscope.progress import Steps
 
@@ -210,7 +209,9 @@ def given_texts(
     alignment = _alignment(lm, part, pairs, config, pairs.pairs, linker)
     fulls = [
         prompt.with_target(pair.target)
-        for prompt, pair in zip(prompts_of(lm, pairs, config), pairs.pairs, strict=True)
+        for prompt, pair in zip(
+            prompts_of(lm, pairs, config.template, config.chat), pairs.pairs, strict=True
+        )
     ]
     texts = [lm.encoded(full.text, full.special) for full in fulls]
     _check_lengths(texts, lm.context_length, pairs)
@@ -242,7 +243,7 @@ def decoded(
         ids, rows = [text.ids for text in given], [text.rows for text in given]
         captured = capture_reference(lm, ids, rows, scope, config, part, progress)
         return [text.words for text in given], captured, alignment
-    prompts = prompts_of(lm, pairs, config)
+    prompts = prompts_of(lm, pairs, config.template, config.chat)
     texts = [lm.encoded(prompt.text, prompt.special) for prompt in prompts]
     # At least one token must fit behind the prompt.
     _check_lengths(texts, lm.context_length - 1, pairs)
@@ -273,12 +274,6 @@ def decoded(
         source = _source(places, prompts[index].source_span, words)
         sentences.append(_sentence(target, source, words, spoken[index].target))
     return sentences, captured, alignment
-
-
-def prompts_of(lm: LanguageModel, pairs: PairFile, config: TranslationScore) -> list[Prompt]:
-    """The prompt of every pair, up to where the target begins."""
-    writer = chat_writer(lm, config.chat, config.template.text)
-    return translation_prompts(pairs, config.template, writer, lm.tokenizer.bos_token or "")
 
 
 def _check_lengths(texts: Sequence[Encoded], most: int, pairs: PairFile) -> None:

@@ -125,18 +125,26 @@ def read_directions(
     return _with_examples(directions, choice, model, seed, reference)
 
 
-def read_test_directions(
-    choice: PairsChoice, model: str, seed: int, reference: int = 0
-) -> dict[str, PairFile]:
-    """The sentences to verify on: the data given, or a few hundred of pocket's test split.
+def _usual(directions: int) -> int:
+    return max(POCKET_AT_LEAST, min(POCKET_AT_MOST, POCKET_SENTENCES // directions))
 
-    `reference`: so many of each direction are set aside for what replaces heads.
+
+def read_test_directions(
+    choice: PairsChoice,
+    model: str,
+    seed: int,
+    reference: int = 0,
+    usual: Callable[[int], int] = _usual,
+) -> dict[str, PairFile]:
+    """The sentences to verify on: the data given, or some of pocket's test split.
+
+    `reference`: so many of each direction are set aside for what replaces heads. `usual`: of so
+    many directions of pocket's, how many sentences each has if no limit is given.
     """
     if choice.data or model != POCKET:
         return read_directions(choice, model, "test", seed=seed, reference=reference)
     asked = read_directions(dataclasses.replace(choice, limit=1), model, "test", seed=seed)
-    limit = max(POCKET_AT_LEAST, min(POCKET_AT_MOST, POCKET_SENTENCES // len(asked)))
-    return read_directions(choice, model, "test", limit=limit, seed=seed, reference=reference)
+    return read_directions(choice, model, "test", usual(len(asked)), seed, reference)
 
 
 def read_direction(choice: PairsChoice, model: str, seed: int = 0) -> PairFile:

@@ -26,6 +26,7 @@ from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import DEFAULT_TEMPLATE, Template, translation_prompts
 from headscope.data.words import begins_word, is_unspaced, membership, running_words, within
 from headscope.errors import Caution
+from headscope.evidence.runner import room_for
 from headscope.heads import HeadSet
 from headscope.lm.attention.maps import attention_to_words
 from headscope.lm.attention.weights import WeightRequest
@@ -205,7 +206,7 @@ class Drafts:
                 raise alone.too_long(0, len(encoded.ids), lm.context_length)
             words = running_words(text)
             member = membership(encoded.spans[places], words, start)
-            most = self._most or 2 * len(lm.encode(text, special=False)) + 32
+            most = self._most or room_for(lm, text)
             self._sources[text] = _Source(encoded.ids, places, member, min(most, room))
         return self._sources[text]
 

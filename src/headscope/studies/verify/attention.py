@@ -43,7 +43,7 @@ from headscope.shown.words import (
     enumeration,
     percent,
 )
-from headscope.studies.comparison import Bench, Chosen, Comparison, Examples, Measured
+from headscope.studies.comparison import Bench, Comparison, Examples, Measured
 from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.masked_tasks import (
     MasksOnTasks,
@@ -122,10 +122,6 @@ def _prompts(lm: LanguageModel, task: Task) -> dict[bool, list[Placed]]:
     """The prompts of the examples: bare (False) and, where there is an instruction, instructed."""
     ways = (False,) if task.instruction is None else (False, True)
     return {way: [place_candidates(lm, task, item, way) for item in task.examples] for way in ways}
-
-
-def _heads(lm: LanguageModel, config: VerifyAttention, examples: Examples[TaskUnderMask]) -> Chosen:
-    return chosen_masks(masks_for(lm, config, examples))
 
 
 def _plan(masks: Sequence[TaskMasks], config: VerifyAttention, basis: Basis) -> Planned:
@@ -333,7 +329,7 @@ comparison = Comparison(
     details=AttentionDetails,
     read=_read,
     ready=_ready,
-    heads=_heads,
+    heads=lambda lm, config, examples: chosen_masks(masks_for(lm, config, examples)),
     plan=_plan,
     measure=_measure,
     answer=_answer,

@@ -17,10 +17,10 @@ from headscope.data.prompts import (
     TEMPLATE_OPTION,
     Template,
     TemplateField,
-    translation_prompts,
 )
 from headscope.errors import InputError
 from headscope.evidence.rows import Evidence
+from headscope.evidence.runner import prompts_of, room_for
 from headscope.evidence.table import own_heads
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.measure.baseline import Rules
@@ -40,8 +40,7 @@ from headscope.studies.comparison import (
 from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.leakage import check_text_leakage
-from headscope.studies.models import POCKET
-from headscope.studies.pairs import PairsChoice, pair_examples, read_directions
+from headscope.studies.pairs import PairsChoice, pair_examples, read_test_directions
 from headscope.studies.verify.reference import (
     documents_for,
     reference_number,
@@ -152,40 +151,33 @@ Requested = IntoLanguage | DocumentFile
 
 def _read(config: VerifyOffTarget) -> Examples[Requested]:
     # Controls look at prompts, which need the model.
-    directions, files = _texts(config)
-    if config.ask == "translate":
-        examples = pair_examples(directions, config, translations_or_documents)
-        by_target = _by_target(directions)
-        digests = {code: part.digest for code, part in by_target.items()}
-        digests |= {f"{name} shots": file.shots_digest for name, file in directions.items()}
-        return Examples(
-            by_target, {}, digests, examples.leakage, examples.reference, examples.works
-        )
-    texts = (document.text for file in files.values() for document in file.documents)
-    leakage = check_text_leakage(config.heads, texts, config.allow_overlap)
-    reference = documents_for(config, config.reference_texts)
-    digests = {code: file.digest for code, file in files.items()}
-    return Examples(files, {}, digests, leakage, lambda lm, config: reference)
-
-
-def _texts(config: VerifyOffTarget) -> tuple[dict[str, PairFile], dict[str, DocumentFile]]:
-    model = config.model.model
     if config.ask == "continue":
-        return {}, read_languages(
-            config.documents, model, "test", config.seed, PROMPTS, pocket_limit=PROMPTS
+        files = read_languages(
+            config.documents, config.model.model, "test", config.seed, PROMPTS, PROMPTS
         )
-    pairs = config.pairs
-    if not pairs.data and model == POCKET and pairs.limit is None:
-        # As many prompts of each language as there are of other languages to translate from.
-        number = len(read_directions(replace(pairs, limit=1), POCKET, "test", seed=config.seed))
-        pairs = replace(pairs, limit=max(5, 2 * PROMPTS // number))
+        texts = (document.text for file in files.values() for document in file.documents)
+        leakage = check_text_leakage(config.heads, texts, config.allow_overlap)
+        reference = documents_for(config, config.reference_texts)
+        digests = {code: file.digest for code, file in files.items()}
+        return Examples(files, {}, digests, leakage, lambda lm, config: reference)
+    directions = _directions(config)
+    examples = pair_examples(directions, config, translations_or_documents)
+    by_target = _by_target(directions)
+    digests = {code: part.digest for code, part in by_target.items()}
+    digests |= {f"{name} shots": file.shots_digest for name, file in directions.items()}
+    return Examples(by_target, {}, digests, examples.leakage, examples.reference, examples.works)
+
+
+def _directions(config: VerifyOffTarget) -> dict[str, PairFile]:
+    """The sentences to translate."""
     apart = 0 if config.reference_texts else reference_number(*config.ablate)
-    directions = read_directions(pairs, model, "test", PROMPTS, config.seed, apart)
-    if config.pairs.data and pairs.limit is None:
-        directions = {
-            name: replace(file, pairs=file.pairs[:PROMPTS]) for name, file in directions.items()
-        }
-    return directions, {}
+    # As many prompts of each language as there are of other languages to translate from.
+    directions = read_test_directions(
+        config.pairs, config.model.model, config.seed, apart, lambda of: max(5, 2 * PROMPTS // of)
+    )
+    if config.pairs.limit is not None or not config.pairs.data:
+        return directions
+    return {name: replace(file, pairs=file.pairs[:PROMPTS]) for name, file in directions.items()}
 
 
 def _by_target(directions: Mapping[str, PairFile]) -> dict[str, IntoLanguage]:
@@ -224,14 +216,11 @@ def _ready(
 def _translations(
     config: VerifyOffTarget, directions: Mapping[str, PairFile], lm: LanguageModel
 ) -> tuple[Prompt, ...]:
-    from headscope.lm.prompting import chat_writer
-
-    writer, bos = chat_writer(lm, config.chat), lm.tokenizer.bos_token or ""
     prompts = []
     for name, pairs in directions.items():
-        wordings = translation_prompts(pairs, config.template, writer, bos)
+        wordings = prompts_of(lm, pairs, config.template, config.chat)
         for pair, wording in zip(pairs.pairs, wordings, strict=True):
-            limit = config.max_new_tokens or 2 * len(lm.encode(pair.source, special=False)) + 32
+            limit = config.max_new_tokens or room_for(lm, pair.source)
             prompts.append(Prompt(f"{name} {pair.id}", wording.text, pair.target, limit))
     return tuple(prompts)
 

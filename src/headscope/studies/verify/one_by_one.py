@@ -13,12 +13,12 @@ from headscope.data.prompts import (
     TEMPLATE_OPTION,
     Template,
     TemplateField,
-    translation_prompts,
 )
 from headscope.errors import InputError
 from headscope.evidence.blocks import verdict
 from headscope.evidence.controls import SelectedHeads, one_ablation
 from headscope.evidence.rows import SELECTED, Condition
+from headscope.evidence.runner import prompts_of, room_for
 from headscope.heads import Amount, Head, HeadSet, named_scores, resolve_heads
 from headscope.measure.baseline import Rules
 from headscope.progress import further
@@ -37,8 +37,8 @@ from headscope.studies.comparison import (
 )
 from headscope.studies.examples import parts_of
 from headscope.studies.masked_tasks import TaskForMask, mask_result
-from headscope.studies.models import POCKET, resolved_chat
-from headscope.studies.pairs import PairsChoice, pair_examples, read_directions
+from headscope.studies.models import resolved_chat
+from headscope.studies.pairs import PairsChoice, pair_examples, read_test_directions
 from headscope.studies.tasks import TaskChoice, resolved_tasks, task_examples
 from headscope.studies.verify.one_by_one_show import WORDS, cautions, compared_by, extras
 from headscope.studies.verify.reference import (
@@ -262,13 +262,10 @@ def _directions(config: OneByOne) -> dict[str, PairFile]:
     if config.prompt is None:
         if config.target is not None:
             raise InputError("--target needs --prompt; sentence pairs bring their own targets")
-        if asked.data or config.model.model != POCKET:
-            return read_directions(
-                asked, config.model.model, "test", seed=config.seed, reference=apart
-            )
-        number = len(read_directions(replace(asked, limit=1), POCKET, "test", seed=config.seed))
-        limit = max(1, POCKET_SENTENCES // number)
-        return read_directions(asked, POCKET, "test", limit, config.seed, apart)
+        model, seed = config.model.model, config.seed
+        return read_test_directions(
+            asked, model, seed, apart, lambda of: max(1, POCKET_SENTENCES // of)
+        )
     if config.target is None:
         raise InputError("--prompt needs --target, the text whose first token is ranked")
     if asked.pair or asked.data:
@@ -285,28 +282,25 @@ def _subjects(
             "prompt", config.prompt, config.target, config.reference, config.max_new_tokens
         )
         return {"": [subject]}
-    from headscope.lm.prompting import chat_writer, encode_answer
+    from headscope.lm.prompting import encode_answer
 
     reference = None if config.reference is None else Template.from_option(config.reference)
     subjects: dict[str, list[Subject]] = {}
-    writer, bos = chat_writer(lm, config.chat), lm.tokenizer.bos_token or ""
     for name, pairs in directions.items():
-        prompts = translation_prompts(pairs, config.template, writer, bos)
-        references = translation_prompts(pairs, reference or config.template, writer, bos)
+        prompts = prompts_of(lm, pairs, config.template, config.chat)
+        references = prompts_of(lm, pairs, reference or config.template, config.chat)
         subjects[name] = []
         for pair, prompt, other in zip(pairs.pairs, prompts, references, strict=True):
             full = prompt.with_target(pair.target)
             row = encode_answer(lm, full.text, full.target_start, full.special)
             begun = list(row.ids[: row.start]) == lm.encode(prompt.text, prompt.special)
-            # Twice the source and 32, as in the other verifications.
-            limit = 2 * len(lm.encode(pair.source, special=False)) + 32
             subjects[name].append(
                 Subject(
                     f"{name} {pair.id}",
                     prompt.text,
                     pair.target,
                     None if reference is None else other.text,
-                    config.max_new_tokens or limit,
+                    config.max_new_tokens or room_for(lm, pair.source),
                     prompt.special,
                     row.ids[row.start] if begun else None,
                 )

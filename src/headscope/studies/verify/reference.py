@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from headscope.data.documents import LONGEST, DocumentSource, read_documents
-from headscope.data.prompts import translation_prompts
 from headscope.data.split import draw_apart, reference_size, sentence_digest
 from headscope.errors import InputError
-from headscope.evidence.runner import ZERO, Replacements
+from headscope.evidence.runner import ZERO, Replacements, prompts_of
 from headscope.results.common import ReferenceText
 from headscope.studies.leakage import check_reference
 from headscope.studies.models import POCKET, ModelChoice
@@ -167,13 +166,10 @@ def translations(
     """Prompts and translations of the pairs that each direction has set aside, if any."""
     if not any(file.reference for file in directions.values()):
         return Reference()
-    from headscope.lm.prompting import chat_writer
-
-    writer, bos = chat_writer(lm, settings.chat, settings.template.text), lm.tokenizer.bos_token
     full = []
     for file in directions.values():
         apart = dataclasses.replace(file, pairs=file.reference)
-        prompts = translation_prompts(apart, settings.template, writer, bos or "")
+        prompts = prompts_of(lm, apart, settings.template, settings.chat)
         full += [
             prompt.with_target(pair.target)
             for prompt, pair in zip(prompts, file.reference, strict=True)

@@ -25,7 +25,7 @@ from headscope.shown.blocks import (
     Table,
 )
 from headscope.shown.words import arrow, count, percent, tasks_of
-from headscope.studies.comparison import Bench, Chosen, Comparison, Examples, Measured
+from headscope.studies.comparison import Bench, Comparison, Examples, Measured
 from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.leakage import apart, check_task_leakage
 from headscope.studies.masked_tasks import (
@@ -63,7 +63,7 @@ from headscope.verify.masked_tasks.conditions import (
 from headscope.verify.masked_tasks.evidence import in_table, masks_evidence, numbers_of
 
 if TYPE_CHECKING:
-    from headscope.lm import LanguageModel
+    pass
 
 #: The share of resamples whose lowest loss lies at a candidate for the best α.
 COVERED = 0.95
@@ -134,10 +134,6 @@ def _read(config: VerifyScaling) -> Examples[ScaledSides]:
     examples = examples_of(parts, config.tasks.shots)
     checks = {f"check {name}": part.check.digest for name, part in parts.items()}
     return replace(examples, digests={**examples.digests, **checks})
-
-
-def _heads(lm: LanguageModel, config: VerifyScaling, examples: Examples[ScaledSides]) -> Chosen:
-    return chosen_masks(masks_for(lm, config, examples))
 
 
 def _grid(masks: Sequence[TaskMasks], config: VerifyScaling, basis: Basis) -> Planned:
@@ -339,7 +335,7 @@ comparison = Comparison(
     details=ScalingDetails,
     read=_read,
     ready=with_chat,
-    heads=_heads,
+    heads=lambda lm, config, examples: chosen_masks(masks_for(lm, config, examples)),
     plan=_grid,
     measure=_measure,
     answer=lambda table, details: verdict(table, "nll", table.selected[0]),

@@ -13,6 +13,7 @@ from headscope.data.prompts import Template, TemplateField
 from headscope.errors import InputError
 from headscope.evidence.controls import SelectedHeads
 from headscope.evidence.rows import Evidence
+from headscope.evidence.runner import room_for
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import Amount, HeadSet, Rank, check_geometry, count_of, resolve_heads
 from headscope.heads.resolve import place_of
@@ -260,7 +261,7 @@ def _prompted(
         return wrap_prompts(lm, [template.render(text, name, name).text], config.chat)[0]
 
     for item in file.items:
-        limit = config.max_new_tokens or 2 * len(lm.encode(item.summary, special=False)) + 32
+        limit = config.max_new_tokens or room_for(lm, item.summary)
         prompt, cut = fitted(lm, item.text, limit, render, f"{file.path}, line {item.line}")
         prompts.append(CutPrompt(item.id, prompt, item.summary, limit, cut))
     return tuple(prompts)

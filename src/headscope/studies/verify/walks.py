@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headscope.data.tasks import Example as TaskExample
 from headscope.data.tasks import Task, prompt
 from headscope.errors import InputError
+from headscope.evidence.runner import room_for
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.progress import Progress, further
 from headscope.results.one_by_one import Cut, Example, ExampleText, FirstSteps, RandomOrder
@@ -82,7 +83,7 @@ def task_subjects(lm: LanguageModel, task: Task, max_new_tokens: int | None) -> 
         )
         limit = max_new_tokens or ANSWER_TOKENS
         if max_new_tokens is None and task.is_translation:
-            limit = 2 * len(lm.encode(example.input, special=False)) + 32
+            limit = room_for(lm, example.input)
         # A template may put no space before an answer.
         before = list(answered.ids[: answered.start])
         first = answered.ids[answered.start] if before == lm.encode(bare, special) else None

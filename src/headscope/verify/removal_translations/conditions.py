@@ -27,13 +27,21 @@ from headscope.data.prompts import (
     Prompt,
     Template,
     TemplateField,
-    translation_prompts,
 )
 from headscope.data.words import membership, within
 from headscope.errors import InputError, nearest
 from headscope.evidence.controls import Changing
 from headscope.evidence.rows import Condition
-from headscope.evidence.runner import ZERO, Replacements, Within, kept_texts, kept_units, pass_of
+from headscope.evidence.runner import (
+    ZERO,
+    Replacements,
+    Within,
+    kept_texts,
+    kept_units,
+    pass_of,
+    prompts_of,
+    room_for,
+)
 from headscope.heads import Gate, HeadSet
 from headscope.installed import Parts
 from headscope.own import OwnMeasure
@@ -248,22 +256,19 @@ def prompts_with_limits(
 ) -> tuple[list[str], list[int], GenerateConfig, bool]:
     """Wordings with their most new tokens, how they go on, and if special tokens are added."""
     from headscope.lm.generation import GenerateConfig, newline_stop
-    from headscope.lm.prompting import chat_writer
 
     template, most = config.template, config.max_new_tokens
     room = PREAMBLE_TOKENS if config.answer_only else 0
-    writer, bos = chat_writer(lm, config.chat, template.text), lm.tokenizer.bos_token or ""
     prompts: list[Prompt] = []
     limits: list[int] = []
     for pairs in directions:
-        written = translation_prompts(pairs, template, writer, bos)
+        written = prompts_of(lm, pairs, template, config.chat)
         for number, prompt in enumerate(written):
             tokens = len(lm.encode(prompt.text, prompt.special))
             if tokens >= lm.context_length:
                 raise pairs.too_long(number, tokens, lm.context_length)
         prompts += written
-        for pair in pairs.pairs:
-            limits.append(most or 2 * len(lm.encode(pair.source, special=False)) + 32 + room)
+        limits += [most or room_for(lm, pair.source) + room for pair in pairs.pairs]
     special = all(prompt.special for prompt in prompts)
     settings = GenerateConfig(
         batch_tokens=config.batch_tokens, stop_at_newline=newline_stop(special, config.answer_only)
@@ -311,11 +316,9 @@ def answer_rows(
 
     Raises `InputError` if one is longer than the context or has no token of its own.
     """
-    from headscope.lm.prompting import chat_writer
     from headscope.lm.shared_losses import AnswerRow
 
-    writer = chat_writer(lm, config.chat, config.template.text)
-    prompts = translation_prompts(pairs, config.template, writer, lm.tokenizer.bos_token or "")
+    prompts = prompts_of(lm, pairs, config.template, config.chat)
     rows, kinds = [], []
     for number, (pair, prompt) in enumerate(zip(pairs.pairs, prompts, strict=True)):
         full = prompt.with_target(pair.target)
