@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from headscope.evidence.blocks import (
@@ -59,6 +59,7 @@ class Extras:
         sections: of outputs, charts and tables of numbers that are not in the table.
         missing: why a measure was not taken, by its name.
         figure: instead of the difference from random heads.
+        sides: what lies left and right of no difference, where neither is worse.
     """
 
     evidence: Evidence | None = None
@@ -72,6 +73,7 @@ class Extras:
     sections: Sequence[Section] = ()
     missing: Mapping[str, str] = field(default_factory=dict)
     figure: Block | None = None
+    sides: tuple[str, str] | None = None
 
 
 def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
@@ -93,6 +95,8 @@ def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
         f"{capitalised(enumeration(titles))}: selected minus random heads",
         "Parts share heads, so they are no independent tests" if len(found.single) > 1 else "",
     )
+    if effect and extras.sides:
+        effect = replace(effect, sides=extras.sides)
     beside: list[Block] = [effect] if extras.figure and effect else []
     beside += forests_by_unit(found, others, compared)
     beside += [NotMeasured(name, why) for name, why in extras.missing.items()]

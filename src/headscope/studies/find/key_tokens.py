@@ -253,6 +253,7 @@ def _extras(result: KeyTokensResult, run: Path) -> Extras:
             Section("Highest attention", [_peaks(result)]),
         ],
         figure=None if found.controls else words,
+        sides=("selected less", "selected more"),
     )
 
 
