@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Part = TypeVar("Part", covariant=True)
 Kind = TypeVar("Kind")
 #: Asks a model, by settings and in a run, whether it does the task at all.
-Baseline: TypeAlias = "Callable[[LanguageModel, Any, Run, Progress | None], Works]"
+AskedFirst: TypeAlias = "Callable[[LanguageModel, Any, Run, Progress | None], Works]"
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Examples(Generic[Part]):
     digests: Mapping[str, str]
     leakage: Leakage | None = None
     reference: Callable[[LanguageModel, Any], Reference] = lambda lm, config: Reference()
-    works: Baseline = lambda lm, config, run, progress: UNTRIED
+    works: AskedFirst = lambda lm, config, run, progress: UNTRIED
     prompted: Mapping[str, Any] = field(default_factory=dict)
     signed: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)

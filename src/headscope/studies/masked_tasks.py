@@ -263,6 +263,17 @@ def read_task_for_mask(
     return TaskForMask(None, task, heads=heads, leakage=leakage)
 
 
+def place_of_example(task: Task, example: str) -> int:
+    """Where the example of an id stands in its task; InputError if there is none."""
+    ids = [each.id for each in task.examples]
+    if example not in ids:
+        raise InputError(
+            f"--example {example} is none of the {len(ids)} held-out examples of {task.name!r}; "
+            f"there are {', '.join(ids[:8])}{' …' if len(ids) > 8 else ''}"
+        )
+    return ids.index(example)
+
+
 def own_task(heads: str, choice: TaskChoice, model: ModelChoice) -> TaskChoice:
     """The choice of the pocket model's task that a mask run was trained on; else as it was."""
     result = mask_result(heads)

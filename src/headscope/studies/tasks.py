@@ -32,7 +32,6 @@ from headscope.data.tasks import (
     translation_task,
 )
 from headscope.errors import InputError, nearest
-from headscope.evidence.rows import Basis
 from headscope.results.common import Leakage
 from headscope.settings import GIVEN, UNSIGNED, Option, Settings
 from headscope.studies.baseline import check_tasks
@@ -102,11 +101,6 @@ class TaskChoice(Settings):
     source_column: options.SourceColumn = "source"
     target_column: options.TargetColumn = "target"
     split: options.Split = None
-
-
-def basis_of(lm: LanguageModel, tasks: Mapping[str, TaskSides]) -> Basis:
-    """What controls may draw by: the model on the inputs of the tasks."""
-    return Basis.on(lm, ([each.input for each in task.test.examples] for task in tasks.values()))
 
 
 def read_tasks(choice: TaskChoice, model: str, seed: int = 0) -> dict[str, TaskSides]:

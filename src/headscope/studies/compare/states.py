@@ -51,6 +51,7 @@ from headscope.studies.masked_tasks import (
     TaskForMask,
     chosen_masks,
     examples_of,
+    place_of_example,
     read_task_for_mask,
     with_chat,
 )
@@ -119,15 +120,7 @@ def _measure(bench: Bench[CompareStates, TaskForMask]) -> Measured:
 
 def _shown(task: Task, example: str | None) -> int:
     """Which sample is shown through the lens."""
-    ids = [each.id for each in task.examples]
-    if example is None:
-        return 0
-    if example not in ids:
-        raise InputError(
-            f"--example {example} is none of the {len(ids)} held-out examples of {task.name!r}; "
-            f"there are {', '.join(ids[:8])}{' …' if len(ids) > 8 else ''}"
-        )
-    return ids.index(example)
+    return 0 if example is None else place_of_example(task, example)
 
 
 def _samples(lm: LanguageModel, task: Task) -> list[Sample]:

@@ -71,7 +71,6 @@ from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
     TaskChoice,
     answers,
-    basis_of,
     found_on,
     read_tasks,
     resolved_tasks,
@@ -189,7 +188,9 @@ def find_causal_gating(
         run.write_json(FOUND_ON, found_on(tasks))
         scores = _scores(lm.geometry, fits, fit, run, learned)
         _write_gates(run, lm.geometry, fits, fit)
-        losses = _check(lm, scores, fits, tested, config, fit.seed, basis_of(lm, tasks))
+        inputs = ([each.input for each in sides.test.examples] for sides in tasks.values())
+        basis = Basis.on(lm, inputs)
+        losses = _check(lm, scores, fits, tested, config, fit.seed, basis)
         save_scores(run.path, scores)
         details = CausalGatingDetails(
             threshold=THRESHOLD,

@@ -392,14 +392,16 @@ def _answered(
     measure: str,
     measured: Sequence[Condition],
     run: Run,
-    *more: Any,
+    replacements: Replacements,
+    progress: Progress | None,
 ) -> tuple[dict[str, list[NDArray[Any]]], int]:
     """Numbers of every example under every condition, by task, and how many are left out."""
     from headscope.lm.shared_losses import AnswerRow
 
     if measure == "accuracy":
         return {
-            name: _right(lm, own, measured, config, run, *more) for name, own in tasks.items()
+            name: _right(lm, own, measured, config, run, replacements, progress)
+            for name, own in tasks.items()
         }, 0
     texts, left_out, shots, seed = {}, 0, config.pairs.shots, config.seed
     others: Mapping[str, Sequence[Example]] = {}
@@ -422,7 +424,7 @@ def _answered(
                 for row in instructed_answers(lm, sides.test, sides.pool, shots, seed)
             ]
         texts[name] = rows, [np.zeros(len(row.places), np.intp) for row in rows]
-    losses = kept_losses(lm, texts, measured, config.batch_tokens, run, *more)
+    losses = kept_losses(lm, texts, measured, config.batch_tokens, run, replacements, progress)
     nll = {name: own.sums.sum(axis=2) / own.tokens.sum(axis=1) for name, own in losses.items()}
     if measure == "difference":
         nll = {name: own[:, ::2] - own[:, 1::2] for name, own in nll.items()}

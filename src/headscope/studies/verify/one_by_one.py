@@ -36,7 +36,12 @@ from headscope.studies.comparison import (
     Selecting,
 )
 from headscope.studies.examples import parts_of
-from headscope.studies.masked_tasks import TaskForMask, mask_result
+from headscope.studies.masked_tasks import (
+    TaskForMask,
+    mask_result,
+    place_of_example,
+    read_task_for_mask,
+)
 from headscope.studies.models import resolved_chat
 from headscope.studies.pairs import PairsChoice, pair_examples, read_test_directions
 from headscope.studies.tasks import TaskChoice, resolved_tasks, task_examples
@@ -53,7 +58,6 @@ from headscope.studies.verify.walks import (
     first_example,
     first_steps,
     random_orders,
-    read_walked_task,
     step_rows,
     task_subjects,
     walk_all,
@@ -236,7 +240,7 @@ def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:
 
 
 def _task(config: OneByOne) -> TaskForMask | None:
-    """The task that is named, or that of a mask run without a prompt."""
+    """The task that is named, or of a mask run without a prompt its own, cut to what is walked."""
     asked = config.tasks
     if config.prompt is not None or config.target is not None:
         if asked.task:
@@ -244,15 +248,14 @@ def _task(config: OneByOne) -> TaskForMask | None:
         return None
     if not asked.task and mask_result(config.heads) is None:
         return None
-    return read_walked_task(
-        config.heads,
-        asked,
-        config.model,
-        config.examples,
-        config.example,
-        config.seed,
-        config.allow_overlap,
+    chosen = read_task_for_mask(
+        config.heads, asked, config.model, config.seed, config.allow_overlap
     )
+    task, first = chosen.test, slice(config.examples)
+    if config.example is not None:
+        at = place_of_example(task, config.example)
+        first = slice(at, at + 1)
+    return replace(chosen, test=replace(task, examples=task.examples[first]))
 
 
 def _directions(config: OneByOne) -> dict[str, PairFile]:

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from functools import partial
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from headscope.data.tasks import Example as TaskExample
 from headscope.data.tasks import Task, prompt
-from headscope.errors import InputError
 from headscope.evidence.runner import room_for
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.progress import Progress, further
 from headscope.results.one_by_one import Cut, Example, ExampleText, FirstSteps, RandomOrder
 from headscope.runs import Run
-from headscope.studies.masked_tasks import TaskForMask, read_task_for_mask
-from headscope.studies.models import ModelChoice
-from headscope.studies.tasks import TaskChoice, answers
+from headscope.studies.tasks import answers
 from headscope.verify.one_by_one_steps import (
     Prepared,
     Seen,
@@ -45,30 +42,6 @@ if TYPE_CHECKING:
 
 #: New tokens of an answer that is no translation, as in the paper's simple tasks.
 ANSWER_TOKENS = 10
-
-
-def read_walked_task(
-    heads: str,
-    tasks: TaskChoice,
-    model: ModelChoice,
-    examples: int,
-    example: str | None,
-    seed: int,
-    allow_overlap: bool,
-) -> TaskForMask:
-    """The task to walk with, cut to the examples that are walked over.
-
-    Raises `InputError` as `read_task_for_mask` does, or if there is no example of that id.
-    """
-    chosen = read_task_for_mask(heads, tasks, model, seed, allow_overlap)
-    every = chosen.test.examples
-    kept = every[:examples] if example is None else tuple(row for row in every if row.id == example)
-    if example is not None and not kept:
-        raise InputError(
-            f"--example {example} is none of the {len(every)} held-out examples of "
-            f"{chosen.name!r}; there are {', '.join(row.id for row in every[:8])} …"
-        )
-    return replace(chosen, test=replace(chosen.test, examples=kept))
 
 
 def task_subjects(lm: LanguageModel, task: Task, max_new_tokens: int | None) -> list[Subject]:
