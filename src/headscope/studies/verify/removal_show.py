@@ -105,7 +105,6 @@ def _tokens(details: RemovalDetails) -> list[tuple[str, str]]:
     return [("tokens", f"{total}: {enumeration(counts)}")] if tokens else []
 
 
-# ---- what weakens it ---------------------------------------------------------------------------
 def cautions(evidence: Evidence, details: RemovalDetails) -> Iterator[str]:
     """Few sentences, depth that may explain the effect, a model that hardly translates."""
     main = evidence.main
