@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias
 
 from headscope import options
-from headscope.data.languages import language_name, parse_direction, same_language
+from headscope.data.languages import parse_direction, same_language
 from headscope.data.pairs import PairFile, PairSource, SentencePair, direction_of, read_pairs
 from headscope.data.split import (
     draw_reference,
@@ -22,6 +22,7 @@ from headscope.data.split import (
 from headscope.errors import InputError, naming, nearest
 from headscope.settings import GIVEN, UNSIGNED, Option, Settings
 from headscope.studies.baseline import check_translations
+from headscope.studies.documents import pocket_codes
 from headscope.studies.examples import Examples
 from headscope.studies.leakage import check_leakage
 from headscope.studies.models import POCKET
@@ -401,7 +402,7 @@ def _pocket_directions(
     choice: PairsChoice, split: Literal["dev", "test"], limit: int, seed: int
 ) -> dict[str, PairFile]:
     from headscope.pocket.sample import sample_pairs
-    from headscope.pocket.world.languages import CODES, DIRECTIONS
+    from headscope.pocket.world.languages import DIRECTIONS
 
     wanted = choice.pair
     if not wanted and choice.source_language and choice.target_language:
@@ -421,12 +422,7 @@ def _pocket_directions(
         ):
             if lang and not same_language(lang, code):
                 raise InputError(f"--pair {pair} contradicts the language {lang}; give one of them")
-        for code in (direction.source, direction.target):
-            if code not in CODES:
-                raise InputError(
-                    f"the pocket model does not speak {language_name(code)} ({code}); it knows "
-                    f"{', '.join(CODES)}"
-                )
+        pocket_codes((direction.source, direction.target))
         if direction.source == direction.target:
             raise InputError(f"--pair {pair} names one language twice")
     return {pair: sample_pairs(pair, split, choice.limit or limit, seed) for pair in wanted}
