@@ -410,5 +410,5 @@ def test_answers_alone_are_measured_and_the_whole_is_kept(
     assert "whole" not in (tmp_path / "whole" / "outputs.jsonl").read_text("utf-8")
     assert {True, "after preamble"} == set(seen)
     assert made["answers"].signature != made["whole"].signature
-    assert made["whole"].details.baseline_check.judged["en-de"].counts["preamble"] == 3
-    assert "preamble" not in made["answers"].details.baseline_check.judged["en-de"].counts
+    assert made["whole"].baseline_check.judged["en-de"].counts["preamble"] == 3
+    assert "preamble" not in made["answers"].baseline_check.judged["en-de"].counts

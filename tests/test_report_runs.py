@@ -86,7 +86,7 @@ def result() -> RetrievalResult:
     return RetrievalResult(
         signature="s",
         model=ModelFacts("<script>evil"),
-        heads=ScoredHead.all_of(scores),
+        scored=ScoredHead.all_of(scores),
         examples=7,
         tokens=40,
         left_out=2,

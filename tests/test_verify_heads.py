@@ -197,7 +197,7 @@ def test_changes_are_those_of_a_naive_loop(tmp_path: Path) -> None:
                     assert own == pytest.approx(change, abs=1e-5)
                     changes.append(fmean(change))
         assert scores["mean"][head] == pytest.approx(fmean(changes), abs=1e-5)
-    assert len(result.heads) == lm.geometry.total
+    assert len(result.scored) == lm.geometry.total
     assert all("links:" in scores[name].signature for name in directions)
     zero, mean = (scores["en-de"].values, scores["en-de"].extra["mean_ablation"])
     assert np.abs(zero - mean).max() > 1e-4

@@ -172,7 +172,7 @@ def test_layers_and_where_important_heads_lie(
     said = command(*arguments, "--draws", 3, "--out", out, "--json")
     assert said.code == 0, said.err
     result = json_of(said.out)
-    found = json.loads((lahis_run / "result.json").read_text())
+    found = json_of((lahis_run / "result.json").read_text())
     heads = {row["of"]: row["heads"] for row in result["conditions"] if row["kind"] == "selected"}
     assert {of: len(own) for of, own in heads.items()} == {"layer 0": 4, "layer 1": 4}
     tests = [(row["part"], row["condition"], row["draws"]) for row in result["tests"]]

@@ -440,7 +440,7 @@ def test_translations_are_checked_first_and_heads_may_give_their_means(
         max_new_tokens=6,
     )  # fmt: skip
     result = off_target.run(config, tmp_path / "out")
-    check = result.details.baseline_check
+    check = result.baseline_check
     assert check is not None and "de-en" in check.judged
     assert result.baseline_works is False and result.details.reference_text is None
     mean = off_target.run(replace(config, ablate=("mean",)), tmp_path / "mean")

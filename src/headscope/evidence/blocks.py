@@ -210,7 +210,7 @@ def examples_words(evidence: Evidence, statistic: str, example: str) -> str:
         if row.statistic == statistic and (row.part in where or where == (None,))
     ]
     most = max(sizes, default=0)
-    if where == (None,) or min(sizes) == most:
+    if where == (None,) or min(sizes, default=0) == most:
         return count(most, example) + ("" if where == (None,) else " each")
     return f"{min(sizes)} to {most} {example}s each"
 
@@ -540,8 +540,10 @@ def by_part(
 def dose_lines(evidence: Evidence, statistic: str, part: str | None = None) -> Iterator[Lines]:
     """A statistic over the number of heads at each gate, and over gates at each number, of the
     heads of which a page speaks."""
-    own, base = evidence.statistics[statistic], evidence.level(statistic, None, part)
-    main = evidence.main
+    base = evidence.level(statistic, None, part)
+    if base is None:
+        return
+    own, main = evidence.statistics[statistic], evidence.main
     known = [
         condition
         for condition in evidence.selected
@@ -549,8 +551,6 @@ def dose_lines(evidence: Evidence, statistic: str, part: str | None = None) -> I
         and (condition.of, condition.replacement) == (main.of, main.replacement)
         and evidence.level(statistic, condition, part) is not None
     ]
-    if base is None:
-        return
 
     def point(at: float, value: float, low: float, high: float) -> tuple[float, ...]:
         least, most = own.limits

@@ -99,7 +99,8 @@ def _completed(
             command=run.key.command,
             signature=signature,
             run=path,
-            seconds=seconds,
+            # What is measured again took what it took when the model ran.
+            seconds=computed.seconds or seconds,
             cautions=cautions,
         )
         if not typed.pending:

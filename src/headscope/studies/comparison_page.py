@@ -80,13 +80,15 @@ def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
     """The page of a result: verdict, figure and numbers of its table, and what else it has."""
     found, several = extras.evidence or result.evidence, f"{words.example}s"
     names = [*found.statistics]
-    decisive = [*extras.statistics] or names[:1]
-    first = decisive[0]
+    # What the verdict is of may not have been measured.
+    decisive = [name for name in extras.statistics if name in names] or names[:1]
+    first = decisive[0] if decisive else ""
     compared = tuple(extras.conditions) or (found.main,)
     same = {name: line for name in names if (line := unmoved(found, name, words.example))}
     sentences = extras.sentences
     if sentences is None:
-        sentences = [same[first]] if first in same else moved(found, first, compared[0])
+        sentences = [same[first]] if first in same else []
+        sentences = sentences or (moved(found, first, compared[0]) if decisive else [])
     others = [name for name in names if name not in (*decisive, *same)]
     titles = [found.statistics[name].words for name in decisive]
     effect = forest(
