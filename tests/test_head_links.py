@@ -360,7 +360,7 @@ def test_the_commands(tmp_path: Path, command: Callable[..., Said]) -> None:
     result = json_of(said)
     assert [row["k"] for row in result["conditions"] if row["kind"] == SELECTED] == [2]
     assert result["details"]["links_by"]["rows"] == "predict"
-    scored = json.loads(
+    scored = json_of(
         command("find", "translation-score", *own, *heads, "--out", tmp_path / "ts", "--json").out
     )
     assert scored["aligner"] == "heads 5.3,5.1"

@@ -362,7 +362,7 @@ def test_overlap_of_two_published_files_needs_no_model(
     command: Callable[..., Said], tmp_path: Path
 ) -> None:
     first, other = write(tmp_path / "r.json", RETRIEVAL), write(tmp_path / "i.json", ROUTES)
-    told = json.loads(
+    told = json_of(
         command("compare", "overlap", first, other, "--k", 4, "--json", "--out", tmp_path / "o").out
     )
     (pair,) = told["pairs"]
@@ -513,7 +513,7 @@ def test_a_run_is_written_in_every_format(
     said = command("heads", found, "--to", "duo-attention", "--k", 2, "--out", tmp_path / "full")
     assert "2 of 6 key-value heads keep full attention" in said.out
     assert "highest score of the 2 query heads that share it" in said.out
-    told = json.loads(
+    told = json_of(
         command("heads", found, "--to", "duo-attention", "--k", 2, "--out", tmp_path / "full",
                 "--geometry", "3x4:2", "--json").out
     )  # fmt: skip

@@ -130,7 +130,7 @@ def test_the_frames_of_a_comparison_are_its_rows(command_runs: list[CommandRun])
         if "levels" not in stored:
             continue
         frames = headscope.read_run(made.folder).to_frame()
-        scores = {"scores"} if "heads" in stored else set()
+        scores = {"scores"} if "scores" in stored else set()
         assert frames.keys() == {"levels", "tests"} | scores, made.command
         assert [len(frames[name]) for name in ("levels", "tests")] == [
             len(stored[name]) for name in ("levels", "tests")
@@ -144,11 +144,8 @@ def test_the_frames_of_a_comparison_are_its_rows(command_runs: list[CommandRun])
 def test_the_frame_of_a_run_holds_its_scores(command_runs: list[CommandRun]) -> None:
     made = next(each for each in command_runs if each.command == "find first-order")
     result = headscope.read_run(made.folder)
-    frames = result.to_frame()
-    table = next(each for each in frames.values() if {"layer", "head", "score"} <= {*each.columns})
-    ours = {
-        (row.layer, row.head): row.score for row in table[table.part == table.part[0]].itertuples()
-    }
+    table = result.to_frame()["scores"]
+    ours = {(row.layer, row.head): row.score for row in table.itertuples()}
     assert ours == {(head.layer, head.head): pytest.approx(head.score) for head in result.scored}
 
 

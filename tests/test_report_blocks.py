@@ -50,7 +50,7 @@ def test_a_small_p_is_a_number_that_is_written_as_a_bound() -> None:
         ("", "&lt; 0.001"), (' class="said"', "4.3")
     ]  # fmt: skip
     assert "< 0.001" in text_of(shown)
-    assert frames_of(shown)["p"].tolist() == [2e-5]
+    assert frames_of(shown)["A"]["p"].tolist() == [2e-5]
 
 
 def test_a_column_has_one_power_of_ten() -> None:
@@ -193,7 +193,12 @@ def test_what_lines_are_compared_with_is_a_line_without_marks() -> None:
     (axis,) = drawn(lines).axes
     levels = {line.get_label(): [*line.get_ydata()] for line in axis.lines}
     assert levels["chance"] == [0.25, 0.25] and levels["all"] == [1.0, 1.0]
-    assert frames_of(Shown("", "", (), figure=lines))["share"].tolist() == [0.5, 0.75, 0.25, 1.0]
+    assert frames_of(Shown("", "", (), figure=lines))["A"]["share"].tolist() == [
+        0.5,
+        0.75,
+        0.25,
+        1.0,
+    ]
 
 
 def test_a_figure_is_the_map_that_the_page_draws() -> None:

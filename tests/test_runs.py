@@ -556,7 +556,10 @@ def test_a_command_is_carried_out_once_and_goes_on(tmp_path: Path) -> None:
     first = command(tmp_path / "run")
     assert calls == [[], ["call 1"], ["call 1", "call 2"]]
     written = json.loads((tmp_path / "run" / "result.json").read_text("utf-8"))
-    assert written.keys() == {"format", "signature", "run", "seconds", "sum", "waits"}
+    assert written.keys() == {
+        "format", "command", "signature", "run", "seconds", "verdict", "cautions", "details"
+    }  # fmt: skip
+    assert written["details"] == {"sum": 3, "waits": False}
     assert command(tmp_path / "run") == first
     (tmp_path / "run").rename(tmp_path / "moved")
     assert command(tmp_path / "moved") == dataclasses.replace(first, run=str(tmp_path / "moved"))

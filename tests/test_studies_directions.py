@@ -15,6 +15,7 @@ from headscope.data.pairs import further_pairs, write_pairs
 from headscope.data.split import known_digests, leakage, text_digests
 from headscope.errors import InputError
 from headscope.find.translation_score_config import TranslationScore
+from headscope.heads.store import with_details
 from headscope.lm.model import LanguageModel
 from headscope.runs import Signature, encode
 from headscope.studies.atlas import Atlas, atlas
@@ -49,7 +50,7 @@ def test_counts_of_all_directions_are_sums(
 ) -> None:
     found = find_translation(FindTranslation(*inputs, SCORE), tmp_path / "find")
     covered = atlas(Atlas(*inputs, SCORE, draws=1, check=1, k=2), tmp_path / "atlas")
-    for result in (encode(found), encode(covered)):
+    for result in map(with_details, map(encode, (found, covered))):
         parts = result["directions"]
         assert set(parts) == set(SIZES)
         for name in ("examples", "tokens", "left_out"):

@@ -18,6 +18,7 @@ import torch
 from conftest import Said
 from headscope import lm
 from headscope.errors import InputError
+from headscope.heads.store import with_details
 from headscope.lm import LanguageModel
 from headscope.papers.trater import TraterExperiment, experiment, trater_experiment
 from headscope.papers.trater.evidence import describe
@@ -74,7 +75,7 @@ def finished(
         done = {path: path.stat().st_mtime_ns for path in out.glob("trainings/*/measured.json")}
         assert len(done) == 1
         patch.setattr(experiment, "train_and_measure", real)
-        result = encode(trater_experiment(TINY, out))
+        result = with_details(encode(trater_experiment(TINY, out)))
     kept = sum(path.stat().st_mtime_ns == when for path, when in done.items())
     return out, result, kept
 
@@ -91,7 +92,7 @@ def test_what_was_trained_is_kept_when_it_goes_on(
         "remove random",
         "enhance random",
     ]
-    assert encode(trater_experiment(TINY, out)) == result
+    assert with_details(encode(trater_experiment(TINY, out))) == result
 
 
 def test_mixtures_hold_what_their_names_say(finished: tuple[Path, dict[str, Any], int]) -> None:

@@ -245,7 +245,7 @@ def test_a_model_in_memory_has_one_worker(tmp_path: Path, given: dict[str, Any])
     lm = headscope.load(given["model"][1])
     found = headscope.find.first_order(lm, texts, workers=2, out=tmp_path / "run", batch_tokens=9)
     alone = headscope.find.first_order(lm, texts, out=tmp_path / "alone", batch_tokens=9)
-    assert found.heads == alone.heads and found.signature == alone.signature
+    assert found.scored == alone.scored and found.signature == alone.signature
     # Loaded otherwise than a worker loads it by its name.
     half = headscope.load(given["model"][1], dtype="bfloat16")
     with pytest.raises(InputError, match=r"comes to another run \(computed_in .*give --dtype"):
