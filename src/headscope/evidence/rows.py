@@ -289,6 +289,9 @@ class Tested:
         p_draws: by the rank of the selected heads among the draws; None where the control has no
             null.
         draws: how many different sets were drawn.
+        at_least_as_harmful: how many of them lie at least as far on the side that is claimed.
+        ended: of draws one after another, "shown", "given up", "limit" (as many as there may be
+            did not decide it) or "open" (more could); None where their number was fixed.
         least_p: the lowest that `p_draws` can be with them.
         shared: the mean share of the selected heads that a draw holds, which dilutes the
             difference.
@@ -303,10 +306,17 @@ class Tested:
     p_examples: float | None = None
     p_draws: float | None = None
     draws: int = 0
+    at_least_as_harmful: int | None = None
+    ended: str | None = None
     least_p: float | None = None
     shared: float | None = None
     side: str = "lower"
     __test__: ClassVar[bool] = False  # by its name pytest would take it for tests
+
+    @property
+    def as_far(self) -> str:
+        """How many draws do at least as much, such as `1 of 30`."""
+        return f"{self.at_least_as_harmful} of {self.draws}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -417,18 +427,6 @@ class Evidence:
         """A statistic under the draws of a control."""
         rows = (self.level(statistic, drawn, part) for drawn in self.of_control(condition, control))
         return Draws.of([row.value for row in rows if row is not None and not isnan(row.value)])
-
-    def as_far(
-        self, statistic: str, condition: Condition, control: str, part: str | None = None
-    ) -> int:
-        """How many draws of a control lie at least as far on the side that is claimed."""
-        own = self.level(statistic, condition, part)
-        test = self.against(statistic, condition, part).get(control)
-        if own is None or test is None:
-            return 0
-        draws = self.draws(statistic, condition, control, part).each
-        sign = 1 if test.side == "higher" else -1
-        return sum(sign * draw >= sign * own.value for draw in draws)
 
     def reference(self, condition: Condition, control: str) -> Condition | None:
         """What a control is that nothing is drawn of, such as the instructed model; else None."""
