@@ -105,8 +105,6 @@ class Against:
             a set drawn again proves nothing more.
         least_p: the lowest that `p_draws` can be.
         as_far: how many of the distinct draws lie at least as far on the side that is claimed.
-        ended: of draws one after another how that ended (see `headscope.measure.sequence`), whose
-            p is `p_draws`; None where their number was fixed.
     """
 
     difference: Estimate
@@ -115,7 +113,6 @@ class Against:
     distinct: int
     least_p: float | None = None
     as_far: int | None = None
-    ended: str | None = None
 
 
 @dataclass(frozen=True)

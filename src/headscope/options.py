@@ -172,6 +172,16 @@ VerifyLimit = Annotated[
     int, Option("Sentences of each direction that are translated.", flag="--verify-limit", min=1)
 ]
 Draws = Annotated[int, Option("Draws of random heads.", min=1)]
+DrawsOrAuto = Annotated[
+    int | Literal["auto"],
+    Option(
+        "Draws of random heads: a number, or auto, one after another until they decide.",
+        metavar="auto|N",
+        min=1,
+        typed=str,
+        read=lambda text: int(text) if text.isdecimal() else text,
+    ),
+]
 Alpha = Annotated[
     float,
     Option(

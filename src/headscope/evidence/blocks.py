@@ -21,6 +21,7 @@ from headscope.evidence.rows import (
     Scored,
     Tested,
 )
+from headscope.measure.sequence import draws_to_win
 from headscope.shown.blocks import (
     Cell,
     Forest,
@@ -130,8 +131,6 @@ def remedy(evidence: Evidence, test: Tested, option: str = "--draws") -> str:
     known = [
         known_test.draws for known_test in evidence.tests if known_test.statistic == test.statistic
     ]
-    if test.ended == "open":
-        return f"not decided after {count(test.draws, 'random draw')}; the same command goes on"
     if test.draws < max(known):
         return f"more heads, which have only {count(test.draws, 'different set')} here"
     return f"{option} {max(WANTED, least_draws(evidence.alpha))}"
@@ -159,7 +158,8 @@ def few_sets(evidence: Evidence, wanted: int) -> list[str]:
     # Some statistics are measured under fewer draws than others, by choice.
     most: dict[tuple[str, ...], int] = {}
     for test in evidence.tests:
-        if test.least_p is not None and test.ended is None:
+        by_rank = test.ended is None or test.draws < draws_to_win(evidence.alpha)
+        if test.least_p is not None and by_rank and test.ended not in ("given up", "open"):
             case = test.control, test.part, test.condition
             most[case] = max(test.draws, most.get(case, 0))
     fewer: dict[str, int] = {}

@@ -56,6 +56,8 @@ class Condition:
         replacement: what stands in the place of what the gate removes.
         draw: number of a random draw, from 0.
         heads: such as `5.3`; of selected ones the best first.
+        round: of draws one after another those with which it is measured; what is measured
+            together follows from it.
     """
 
     id: str = field(init=False)
@@ -66,6 +68,7 @@ class Condition:
     replacement: str = "zero"
     draw: int | None = None
     heads: tuple[str, ...] = ()
+    round: int = field(default=0, compare=False, metadata=UNWRITTEN)
 
     def __post_init__(self) -> None:
         gate = "gated" if self.gate is None else f"\u00d7{self.gate:.12g}" if self.gate else ""
@@ -87,14 +90,15 @@ class Condition:
 
     @property
     def key(self) -> str:
-        """What decides what the model does: conditions with one key are the same."""
+        """What decides what the model does, and with what else it is measured: conditions with one
+        key are the same."""
         if self.gate is None:
             return self.id
         if self.gate == 1 or not self.heads:
             return AS_IS
         other = "" if self.replacement == "zero" else f"{self.replacement} "
         heads = ",".join(map(str, sorted(map(Head.parse, self.heads))))
-        return f"{other}{self.gate + 0.0!r} {heads}"
+        return f"{other}{self.gate + 0.0!r} {heads}" + (f" @{self.round}" if self.round else "")
 
     def in_model(self, geometry: Geometry) -> HeadSet:
         """The heads as a set of a model."""

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from headscope.evidence.controls import CONTROLS
 from headscope.evidence.rows import (
-    LEVEL,
     SELECTED,
     WHOLE,
     Condition,
@@ -49,8 +48,6 @@ def evidence(
     means: Mapping[str, Collection[str]] | None = None,
     harmed: Collection[str] = (),
     sets: Mapping[str, Sequence[frozenset[str] | None]] | None = None,
-    level: float = LEVEL,
-    planned: Sequence[Condition] | None = None,
 ) -> Evidence:
     """Levels of every statistic under every condition, and tests of the selected ones.
 
@@ -66,8 +63,6 @@ def evidence(
         means: further means over some parts, by name.
         harmed: statistics in which harm is looked for even so.
         sets: the heads of each condition in a part, where parts differ in them.
-        level: what p over draws may be at most for a verdict.
-        planned: all conditions that there may be, where draws come one after another; None: these.
     """
     heads = [frozenset(condition.heads) for condition in conditions]
     groups = {
@@ -105,9 +100,7 @@ def evidence(
             levels += _levels(part, name, trial, conditions)
             if tested is None or name in tested:
                 helpful = (lambda condition: False) if name in harmed else helps
-                tests += _tests(
-                    part, name, trial, conditions, statistics[name], helpful, level, planned
-                )
+                tests += _tests(part, name, trial, conditions, statistics[name], helpful)
         if progress:
             progress("comparing", number, len(trials))
     measured = {row.statistic for row in levels}
@@ -118,7 +111,6 @@ def evidence(
         conditions=tuple(conditions),
         levels=tuple(levels),
         tests=tuple(tests),
-        alpha=level,
     )
 
 
@@ -205,8 +197,6 @@ def _tests(
     conditions: Sequence[Condition],
     statistic: Statistic,
     helps: Callable[[Condition], bool],
-    level: float,
-    planned: Sequence[Condition] | None,
 ) -> Iterator[Tested]:
     for at, condition in enumerate(conditions):
         own = _measured(trial, at) if condition.kind == SELECTED else None
@@ -214,12 +204,16 @@ def _tests(
             continue
         side: Side = "lower" if (statistic.better == "higher") != helps(condition) else "higher"
         for control, about in CONTROLS.items():
-            places = _draws_of(control, condition, conditions)
-            draws = [place for place in places if not np.isnan(own.scores[place])]
+            draws = [
+                place
+                for place, drawn in enumerate(conditions)
+                if drawn.kind == control
+                and drawn.controls(condition)
+                and not np.isnan(own.scores[place])
+            ]
             if not draws:
                 continue
-            most = None if planned is None else len(_draws_of(control, condition, planned))
-            against = own.against(at, draws, side, level, most)
+            against = own.against(at, draws, side)
             yield Tested(
                 part=part,
                 condition=condition.id,
@@ -230,20 +224,10 @@ def _tests(
                 p_draws=against.p_draws if about.null else None,
                 draws=against.distinct,
                 at_least_as_harmful=against.as_far,
-                ended=against.ended if about.null else None,
                 least_p=against.least_p if about.null else None,
                 shared=_shared([group.sets for group in own.groups], at, draws),
                 side=side,
             )
-
-
-def _draws_of(control: str, selected: Condition, conditions: Sequence[Condition]) -> list[int]:
-    """The places of the conditions of a control that stand beside selected heads."""
-    return [
-        at
-        for at, condition in enumerate(conditions)
-        if condition.kind == control and condition.controls(selected)
-    ]
 
 
 def _shared(sets: Sequence[Sequence[Any]], at: int, draws: Sequence[int]) -> float | None:

@@ -9,7 +9,7 @@ within groups. Everything follows from stored numbers; no model takes part.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from headscope.estimates import CONSTANT, Against, Estimate, Floats
 from headscope.measure.intervals import FromStatistics, resampled_scores, wilson_interval
-from headscope.measure.sequence import bet_on, draws_to_win, wealth
-from headscope.measure.statistics import counted_mean, least_p, p_sentences
+from headscope.measure.statistics import counted_mean, least_p, p_draws, p_sentences
 
 #: Where the claim says that a score lies, compared with the control.
 Side = Literal["lower", "higher", "two-sided"]
@@ -181,11 +180,9 @@ class Trial:
             alternative="two-sided" if side == "two-sided" else "lower",
         )
 
-    def as_far(
-        self, at: int, draws: Sequence[int], side: Side = "lower"
-    ) -> NDArray[np.bool_] | None:
-        """Of each distinct draw whether it lies at least as far on that side as a condition;
-        two-sided: as far from the original model."""
+    def p_draws(self, at: int, draws: Sequence[int], side: Side = "lower") -> float | None:
+        """p over the distinct draws that a condition lies on that side; two-sided: that it lies
+        as far from the original model."""
         scores = self.scores
         if side == "two-sided":
             scores = -np.abs(scores - scores[0])
@@ -193,36 +190,18 @@ class Trial:
             scores = -scores
         if not draws or np.isnan(scores[[at, *draws]]).any():
             return None
-        return np.asarray(scores[self.distinct(draws)] <= scores[at])
+        return p_draws(scores[at], scores[self.distinct(draws)])
 
-    def against(
-        self,
-        at: int,
-        draws: Sequence[int],
-        side: Side = "lower",
-        level: float = 0.05,
-        most: int | None = None,
-    ) -> Against:
-        """A condition beside random draws; `side` is where the claim says that its score lies.
-
-        `most`: the draws come one after another, at most so many, and p follows from a bet at this
-        `level`; where that many could not win it, from the rank among all of them, as it does of
-        a fixed number (None).
-        """
-        distinct, as_far = len(self.distinct(draws)), self.as_far(at, draws, side)
-        against = Against(
+    def against(self, at: int, draws: Sequence[int], side: Side = "lower") -> Against:
+        """A condition beside random draws; `side` is where the claim says that its score lies."""
+        distinct, p = len(self.distinct(draws)), self.p_draws(at, draws, side)
+        return Against(
             self.difference(at, draws),
             self.p_examples(at, draws, side),
-            None if as_far is None else (1 + int(as_far.sum())) / (1 + distinct),
+            p,
             distinct,
             least_p(distinct),
-            None if as_far is None else int(as_far.sum()),
-        )
-        if as_far is None or most is None or most < draws_to_win(level):
-            return against
-        bet = bet_on(as_far, level, most)
-        return replace(
-            against, p_draws=bet.p, least_p=1 / wealth([False] * most, level)[-1], ended=bet.ended
+            None if p is None else round(p * (1 + distinct)) - 1,
         )
 
 
