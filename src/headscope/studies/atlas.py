@@ -80,7 +80,15 @@ class Atlas(Controlled):
     draws: options.DrawsOrAuto = "auto"
     controls: options.Controls = DEFAULT
     ablate: options.Ablate = "zero"
-    check: options.VerifyLimit = 20
+    check: Annotated[
+        int | None,
+        Option(
+            "Sentences of each direction that are translated; without it 20, fewer of many "
+            "directions: 60 in all, at least 3 of each.",
+            flag="--verify-limit",
+            min=1,
+        ),
+    ] = None
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
