@@ -59,13 +59,17 @@ def decided(
         )
         found = with_bets(found, planned, level)
         names = {condition.id: condition for condition in found.selected}
+        leading = [*_leading(found, leads(found))]
         going = {
             _series(draw)
-            for test in _leading(found, leads(found))
+            for test in leading
             if test.ended == "open"
             for draw in draws
             if draw.kind == test.control and draw.controls(names[test.condition])
         }
+        if not leading:  # measured later, as many draws as a bet needs may decide
+            enough = bisect(ROUNDS, draws_to_win(level) - 1)
+            going = {series for series in now if now[series] < enough}
         going = {series for series in going if now[series] < last[series]}
         if not going:
             return found, made
