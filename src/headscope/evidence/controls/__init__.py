@@ -91,7 +91,7 @@ class Beside(Controlled):
 
     def __post_init__(self) -> None:
         if isinstance(self.draws, str) and self.draws != "auto":
-            raise InputError(f"--draws is {self.draws!r}; give a number, or auto")
+            raise InputError(f"--draws is {self.draws!r}; give a number from 1, or auto")
         super().__post_init__()
 
     @property
