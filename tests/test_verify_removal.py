@@ -463,7 +463,7 @@ def test_the_heads_removed_are_the_highest_above_chance_or_by_score(
         ({"gates": (0.0, float("inf"))}, "gate inf is not a finite"),
         ({"gates": (0.0, 0.0)}, "given twice"),
         ({"gates": ()}, "no gate value"),
-        ({"draws": 0}, "at least one random draw"),
+        ({"draws": 0}, "draws is 0; it must be at least 1"),
         ({"measure": ("text", "loss"), "draws": 12, "loss_draws": 4}, "loss_draws 4"),
         ({"measure": ("lost",)}, "measure 'lost' is not known"),
         ({"controls": ("same layer",)}, "did you mean same layers"),

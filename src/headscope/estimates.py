@@ -104,6 +104,7 @@ class Against:
         distinct: how many of the draws are different sets. Draws repeat in runs from before, and
             a set drawn again proves nothing more.
         least_p: the lowest that `p_draws` can be.
+        as_far: how many of the distinct draws lie at least as far on the side that is claimed.
     """
 
     difference: Estimate
@@ -111,6 +112,7 @@ class Against:
     p_draws: float | None
     distinct: int
     least_p: float | None = None
+    as_far: int | None = None
 
 
 @dataclass(frozen=True)

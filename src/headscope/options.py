@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from headscope.ablations import KINDS, AblateName
+from headscope.errors import InputError
 from headscope.settings import Option
 
 #: A number of heads (`20`, `"20"`) or a share of all heads (`0.15`, `"0.15"`, `"15%"`).
@@ -172,6 +173,24 @@ VerifyLimit = Annotated[
     int, Option("Sentences of each direction that are translated.", flag="--verify-limit", min=1)
 ]
 Draws = Annotated[int, Option("Draws of random heads.", min=1)]
+
+
+def _number_or_auto(text: str) -> int | str:
+    if text != "auto" and not (text.isdecimal() and int(text)):
+        raise InputError(f"--draws is {text!r}; give a number from 1, or auto")
+    return text if text == "auto" else int(text)
+
+
+DrawsOrAuto = Annotated[
+    int | Literal["auto"],
+    Option(
+        "Draws of random heads: a number, or auto, one after another until they decide.",
+        metavar="auto|N",
+        min=1,
+        typed=str,
+        read=_number_or_auto,
+    ),
+]
 Alpha = Annotated[
     float,
     Option(

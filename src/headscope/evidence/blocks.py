@@ -21,6 +21,7 @@ from headscope.evidence.rows import (
     Scored,
     Tested,
 )
+from headscope.measure.sequence import draws_to_win
 from headscope.shown.blocks import (
     Cell,
     Forest,
@@ -65,7 +66,9 @@ def beyond(test: Tested) -> bool:
 
 def holds(test: Tested, alpha: float = LEVEL) -> bool | None:
     """Whether selected heads do more than the draws of a control, p being at most `alpha`; None
-    where few draws leave that open."""
+    where few draws leave that open, or more are to come."""
+    if test.ended == "open" and beyond(test):
+        return None
     if test.p_draws is not None and test.p_draws <= alpha:
         return beyond(test)
     if test.least_p is not None and test.least_p > alpha and beyond(test):
@@ -155,7 +158,8 @@ def few_sets(evidence: Evidence, wanted: int) -> list[str]:
     # Some statistics are measured under fewer draws than others, by choice.
     most: dict[tuple[str, ...], int] = {}
     for test in evidence.tests:
-        if test.least_p is not None:
+        by_rank = test.ended is None or test.draws < draws_to_win(evidence.alpha)
+        if test.least_p is not None and by_rank and test.ended not in ("given up", "open"):
             case = test.control, test.part, test.condition
             most[case] = max(test.draws, most.get(case, 0))
     fewer: dict[str, int] = {}
@@ -190,8 +194,13 @@ def uncertainty(
         return f"Intervals are over {examples}; there is no p over draws.", ""
     bounded = any(test.difference.bounded for test in tests)
     over = f"Intervals are over {examples}" if bounded else f"{examples}, no interval"
-    draws = min(test.draws for test in tests)
-    return f"{over}; {draws_words(draws)}.", draws_remedy(draws, evidence.alpha, option)
+    fewest = min(tests, key=lambda test: test.draws)
+    if fewest.ended:
+        return f"{over}; {fewest.as_far} random draws do as much.", ""
+    return (
+        f"{over}; {draws_words(fewest.draws)}.",
+        draws_remedy(fewest.draws, evidence.alpha, option),
+    )
 
 
 def places(evidence: Evidence, statistic: str) -> tuple[str | None, ...]:
@@ -344,20 +353,16 @@ def table_of_tests(
     for part, name, condition in product(parts, names, evidence.selected):
         for control, test in evidence.against(name, condition, part).items():
             own = evidence.statistics[name]
-            drawn = len(evidence.draws(name, condition, control, part).each)
-            as_far = evidence.as_far(name, condition, control, part)
             given = evidence.reference(condition, control)
             cells = (
                 own.gap(test.difference), p_cell(test.p_examples), p_cell(test.p_draws),
-                Cell() if given else Cell(f"{as_far} of {drawn}"),
-                Cell() if given else Cell(test.draws), Cell.share(test.shared),
+                Cell() if given else Cell(test.as_far), Cell.share(test.shared),
             )  # fmt: skip
             of = f"{named_part(evidence, part)}: " if part else ""
             rows.append(Row(f"{of}{own.words}: {condition.named()} \u2212 {control}", cells))
     return Table(
         title,
-        ("difference", f"p over {examples}", "p over draws", "draws as far", "different sets",
-         "shared heads"),
+        ("difference", f"p over {examples}", "p over draws", "draws as far", "shared heads"),
         tuple(rows),
         note=TESTS.format(examples=examples),
     )  # fmt: skip
@@ -365,8 +370,9 @@ def table_of_tests(
 
 TESTS = (
     "One-sided. p over {examples}: {examples} under the selected heads swapped with those under "
-    "random ones. p over draws: how often random heads do as much; it alone says whether these "
-    "heads are special, and is at least 1 / (different sets + 1)"
+    "random ones. p over draws alone says whether these heads are special. With a fixed number of "
+    "draws it is the share of sets, the selected one among them, that do as much; of draws one "
+    "after another 1 over the largest wealth of a bet that fewer than 3 % of random sets do"
 )
 
 

@@ -56,6 +56,8 @@ class Condition:
         replacement: what stands in the place of what the gate removes.
         draw: number of a random draw, from 0.
         heads: such as `5.3`; of selected ones the best first.
+        round: of draws one after another those with which it is measured; what is measured
+            together follows from it.
     """
 
     id: str = field(init=False)
@@ -66,6 +68,7 @@ class Condition:
     replacement: str = "zero"
     draw: int | None = None
     heads: tuple[str, ...] = ()
+    round: int = field(default=0, compare=False, metadata=UNWRITTEN)
 
     def __post_init__(self) -> None:
         gate = "gated" if self.gate is None else f"\u00d7{self.gate:.12g}" if self.gate else ""
@@ -87,14 +90,15 @@ class Condition:
 
     @property
     def key(self) -> str:
-        """What decides what the model does: conditions with one key are the same."""
+        """What decides what the model does, and with what else it is measured: conditions with one
+        key are the same."""
         if self.gate is None:
             return self.id
         if self.gate == 1 or not self.heads:
             return AS_IS
         other = "" if self.replacement == "zero" else f"{self.replacement} "
         heads = ",".join(map(str, sorted(map(Head.parse, self.heads))))
-        return f"{other}{self.gate + 0.0!r} {heads}"
+        return f"{other}{self.gate + 0.0!r} {heads}" + (f" @{self.round}" if self.round else "")
 
     def in_model(self, geometry: Geometry) -> HeadSet:
         """The heads as a set of a model."""
@@ -289,6 +293,9 @@ class Tested:
         p_draws: by the rank of the selected heads among the draws; None where the control has no
             null.
         draws: how many different sets were drawn.
+        at_least_as_harmful: how many of them lie at least as far on the side that is claimed.
+        ended: of draws one after another, "shown", "given up", "limit" (as many as there may be
+            did not decide it) or "open" (more could); None where their number was fixed.
         least_p: the lowest that `p_draws` can be with them.
         shared: the mean share of the selected heads that a draw holds, which dilutes the
             difference.
@@ -303,10 +310,17 @@ class Tested:
     p_examples: float | None = None
     p_draws: float | None = None
     draws: int = 0
+    at_least_as_harmful: int | None = None
+    ended: str | None = None
     least_p: float | None = None
     shared: float | None = None
     side: str = "lower"
     __test__: ClassVar[bool] = False  # by its name pytest would take it for tests
+
+    @property
+    def as_far(self) -> str:
+        """How many draws do at least as much, such as `1 of 30`."""
+        return f"{self.at_least_as_harmful} of {self.draws}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -417,18 +431,6 @@ class Evidence:
         """A statistic under the draws of a control."""
         rows = (self.level(statistic, drawn, part) for drawn in self.of_control(condition, control))
         return Draws.of([row.value for row in rows if row is not None and not isnan(row.value)])
-
-    def as_far(
-        self, statistic: str, condition: Condition, control: str, part: str | None = None
-    ) -> int:
-        """How many draws of a control lie at least as far on the side that is claimed."""
-        own = self.level(statistic, condition, part)
-        test = self.against(statistic, condition, part).get(control)
-        if own is None or test is None:
-            return 0
-        draws = self.draws(statistic, condition, control, part).each
-        sign = 1 if test.side == "higher" else -1
-        return sum(sign * draw >= sign * own.value for draw in draws)
 
     def reference(self, condition: Condition, control: str) -> Condition | None:
         """What a control is that nothing is drawn of, such as the instructed model; else None."""

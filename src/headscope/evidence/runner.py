@@ -88,12 +88,14 @@ def kept_units(
 class Pass:
     """A gate, and the prompts to be continued under it by their place (see `kept_texts`).
 
-    `replacement` stands in the place of what the gate removes; None: zero.
+    `replacement` stands in the place of what the gate removes; None: zero. Passes of several rounds
+    (see `Condition`) are not computed together.
     """
 
     gate: Gate
     rows: Sequence[int]
     replacement: Replacement | None = None
+    round: int = 0
 
     def applied(self, lm: LanguageModel) -> AbstractContextManager[None]:
         """The model under the gate."""
@@ -109,7 +111,7 @@ def pass_of(
     """A condition on prompts by their place."""
     heads = condition.in_model(geometry)
     gate = heads.scaled(1.0 if condition.gate is None else condition.gate)
-    return Pass(gate, rows, replacements[condition.replacement])
+    return Pass(gate, rows, replacements[condition.replacement], condition.round)
 
 
 def kept_texts(
@@ -194,20 +196,23 @@ class _Block:
 def _blocks(
     passes: Mapping[str, Pass], size: Callable[[int], int] = lambda at: 0
 ) -> Iterator[_Block]:
-    """Some hundred rows of a pass each, by their size."""
-    for key, gated in passes.items():
+    """Some hundred rows of a pass each, by their size; round by round."""
+    for key, gated in sorted(passes.items(), key=lambda item: item[1].round):
         rows = sorted(gated.rows, key=lambda at: (size(at), at))
         for place, start in enumerate(range(0, len(rows), KEPT_AT_ONCE)):
             yield _Block(key, f"{place} {key}", gated, rows[start : start + KEPT_AT_ONCE])
 
 
 def _units(blocks: Iterable[_Block]) -> Iterator[list[_Block]]:
-    """Blocks that are computed together: as many as fit, with the same in place of what gates
-    remove."""
+    """Blocks that are computed together: as many of a round as fit, with the same in place of what
+    gates remove."""
     unit: list[_Block] = []
     for block in blocks:
         size = sum(len(waiting.rows) for waiting in unit) + len(block.rows)
-        other = bool(unit) and unit[0].gated.replacement is not block.gated.replacement
+        other = bool(unit) and (
+            unit[0].gated.replacement is not block.gated.replacement
+            or unit[0].gated.round != block.gated.round
+        )
         if unit and (size > KEPT_AT_ONCE or other):
             yield unit
             unit = []

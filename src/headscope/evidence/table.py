@@ -223,6 +223,7 @@ def _tests(
                 p_examples=against.p_examples,
                 p_draws=against.p_draws if about.null else None,
                 draws=against.distinct,
+                at_least_as_harmful=against.as_far,
                 least_p=against.least_p if about.null else None,
                 shared=_shared([group.sets for group in own.groups], at, draws),
                 side=side,

@@ -194,13 +194,14 @@ class Trial:
 
     def against(self, at: int, draws: Sequence[int], side: Side = "lower") -> Against:
         """A condition beside random draws; `side` is where the claim says that its score lies."""
-        distinct = len(self.distinct(draws))
+        distinct, p = len(self.distinct(draws)), self.p_draws(at, draws, side)
         return Against(
             self.difference(at, draws),
             self.p_examples(at, draws, side),
-            self.p_draws(at, draws, side),
+            p,
             distinct,
             least_p(distinct),
+            None if p is None else round(p * (1 + distinct)) - 1,
         )
 
 

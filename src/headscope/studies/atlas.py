@@ -7,7 +7,7 @@ sentences, or two halves of the data given, split by a hash of the source senten
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headscope import options
 from headscope.compare.overlap_sets import overlaps
 from headscope.data.pairs import PairFile
-from headscope.evidence.blocks import few_sets
-from headscope.evidence.controls import DEFAULT, Controlled, SelectedHeads, planned
-from headscope.evidence.rows import Basis, Evidence
+from headscope.evidence.blocks import few_sets, verdict
+from headscope.evidence.controls import DEFAULT, Controlled, Draws, SelectedHeads, planned
+from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence
+from headscope.evidence.sequence import decided, in_its_round
 from headscope.find.translation_score_config import TranslationScore
 from headscope.heads import (
     Amount,
@@ -33,7 +34,7 @@ from headscope.heads import (
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.atlas import AtlasData, AtlasOverlap, AtlasResult
-from headscope.results.removal import RemovalDetails
+from headscope.results.removal import RemovalDetails, Removed
 from headscope.runs import Run, decode, plain
 from headscope.settings import Nested, Option
 from headscope.studies.atlas_show import show_atlas
@@ -46,7 +47,7 @@ from headscope.studies.report import write_report
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
 from headscope.studies.verify.removal import about_removal, removal_run
-from headscope.studies.verify.removal_show import answer, cautions
+from headscope.studies.verify.removal_show import cautions, leads
 from headscope.verify.removal_translations import Removal
 
 if TYPE_CHECKING:
@@ -76,10 +77,18 @@ class Atlas(Controlled):
         ),
     ] = None
     rank: options.Rank = "above-chance"
-    draws: options.Draws = 3
+    draws: options.DrawsOrAuto = "auto"
     controls: options.Controls = DEFAULT
     ablate: options.Ablate = "zero"
-    check: options.VerifyLimit = 20
+    check: Annotated[
+        int | None,
+        Option(
+            "Sentences of each direction that are translated; without it 20, fewer of many "
+            "directions: 60 in all, at least 3 of each.",
+            flag="--verify-limit",
+            min=1,
+        ),
+    ] = None
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
@@ -150,8 +159,8 @@ def _make(
     return AtlasResult(
         **vars(describe_all(scores, *how)),
         **works,
-        verdict=answer(evidence, details),
-        cautions=(*cautions(evidence, details), *few_sets(evidence, config.draws)),
+        verdict=verdict(evidence, leads(evidence)[0]),
+        cautions=(*cautions(evidence, details), *few_sets(evidence, details.draws)),
         config=dict(plain(asdict(config))),
         data={
             pair: decode(AtlasData, _about_data(found_on[pair], checked_on[pair], scores[pair]))
@@ -210,12 +219,20 @@ def _check(
         batch_tokens=config.score.batch_tokens,
     )
     replacements = reference.replacements(lm, removal)
-    under = planned([SelectedHeads(heads)], removal, basis, removal.ablate)
-    evidence, removed = removal_run(lm, checked_on, under, removal, run, replacements, progress)
+    how = Draws(removal.most_draws, removal.controls, removal.seed)
+    under = planned([SelectedHeads(heads)], how, basis, removal.ablate)
+    if removal.in_sequence:
+        under = tuple(map(in_its_round, under))
+
+    def measure(wanted: Callable[[Condition], bool]) -> tuple[Evidence, Removed]:
+        asked = [*filter(wanted, under)]
+        return removal_run(lm, checked_on, asked, removal, run, replacements, progress)
+
+    evidence, removed = decided(under, measure, leads, LEVEL, removal.in_sequence)
     details = RemovalDetails(
         **about_rank(heads),
         **about_removal([heads], removal, removed),
-        draws=removal.draws,
+        draws=removal.most_draws,
         seed=removal.seed,
         ablate=config.ablate,
         reference_text=reference.facts,

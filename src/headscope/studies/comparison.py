@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Protocol, TypeVar
@@ -18,6 +18,7 @@ from headscope import options
 from headscope.evidence.blocks import few_sets, verdict
 from headscope.evidence.controls import Beside, Changing, Draws, SelectedHeads, planned
 from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence, Statistic
+from headscope.evidence.sequence import decided, in_its_round
 from headscope.evidence.table import Numbers, evidence_of_parts
 from headscope.executors import Execution
 from headscope.heads import HeadSet, about_rank
@@ -32,7 +33,6 @@ from headscope.studies.examples import Examples as Examples
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import leakage_caution
 from headscope.studies.study import Study
-from headscope.studies.verify.reference import Reference
 
 if TYPE_CHECKING:
     from headscope.evidence.runner import Replacements
@@ -122,7 +122,7 @@ class Bench(Generic[Config, Part]):
     conditions: Mapping[str, tuple[Condition, ...]]
     plans: Mapping[str, Any]
     basis: Basis
-    reference: Reference
+    replaced: Callable[[], Replacements]
     run: Run
     progress: Progress | None
 
@@ -140,10 +140,16 @@ class Bench(Generic[Config, Part]):
         """The conditions of a part, the model as it is first."""
         return self.conditions[part if part in self.conditions else ALL_PARTS]
 
-    @cached_property
+    @property
     def replacements(self) -> Replacements:
         """What stands in the place of removed heads, by the kind of ablation."""
-        return self.reference.replacements(self.lm, self.config)
+        return self.replaced()
+
+    def under(self, wanted: Callable[[Condition], bool]) -> Bench[Config, Part]:
+        """The same under those conditions alone that are wanted."""
+        plans = {part: _only(plan, wanted) for part, plan in self.plans.items()}
+        conditions = {part: tuple(filter(wanted, own)) for part, own in self.conditions.items()}
+        return replace(self, conditions=conditions, plans=plans)
 
     def table(
         self, numbers: Mapping[str, Numbers], statistics: Mapping[str, Statistic], **how: Any
@@ -183,7 +189,9 @@ class Comparison(Generic[Config, Part]):
         ready: settings and examples as this model takes them.
         heads: which heads are changed, by part.
         measure: the numbers of every example under every condition, as a table.
-        answer: table and details to the verdict in words; without it by the first statistic.
+        leads: the statistics of which the verdict is, without it the first: they decide when draws
+            end.
+        answer: table and details to the verdict in words; without it that of the first of `leads`.
         words: what its page says of every result.
         extras: what the page of a result says that does not follow from its table, such as outputs
             of its run folder.
@@ -200,7 +208,8 @@ class Comparison(Generic[Config, Part]):
     read: Callable[[Config], Examples[Part]]
     heads: Callable[[LanguageModel, Config, Examples[Part]], Chosen]
     measure: Callable[[Bench[Config, Part]], Measured]
-    answer: Callable[[Evidence, Any], str] = lambda found, details: verdict(found, _first(found))
+    leads: Callable[[Evidence], Sequence[str]] = lambda found: [*found.statistics][:1]
+    answer: Callable[[Evidence, Any], str] | None = None
     words: Words
     extras: Callable[[Any, Path], Extras] = lambda result, run: Extras()
     examples: str = "texts"
@@ -236,6 +245,8 @@ class Comparison(Generic[Config, Part]):
         chosen = self.heads(lm, config, examples)
         basis = Basis.on(lm, examples.texts.values(), avoid=chosen.avoid, gone=chosen.gone)
         plans = {part: self.plan(sets, config, basis) for part, sets in chosen.sets.items()}
+        if config.in_sequence:
+            plans = {part: _in_rounds(plan) for part, plan in plans.items()}
         conditions = {part: tuple(of_part) for part, of_part in plans.items()}
         ranking = about_rank(*chosen.every())
         settings = {
@@ -253,11 +264,12 @@ class Comparison(Generic[Config, Part]):
         }
 
         def compute(run: Run) -> ComparedResult:
+            replaced = cache(lambda: reference.replacements(lm, config))
             bench = Bench(
-                lm, config, examples, chosen, conditions, plans, basis, reference, run, progress
+                lm, config, examples, chosen, conditions, plans, basis, replaced, run, progress
             )
             works = examples.works(lm, config, run, progress)
-            found, about, beside = self.measure(bench)
+            found, about, beside = self._measured(bench)
             details = self.details(
                 **ranking,
                 draws=config.most_draws,
@@ -293,6 +305,19 @@ class Comparison(Generic[Config, Part]):
             **examples.provenance,
         )
 
+    def _measured(self, bench: Bench[Config, Part]) -> Measured:
+        """What is measured under all conditions, or, in sequence, under as many as decide."""
+
+        def measure(wanted: Callable[[Condition], bool]) -> tuple[Evidence, Measured]:
+            made = self.measure(bench.under(wanted))
+            return made.evidence, made
+
+        every = [condition for of_part in bench.conditions.values() for condition in of_part]
+        found, made = decided(
+            every, measure, self.leads, bench.config.alpha, bench.config.in_sequence
+        )
+        return made._replace(evidence=found)
+
     def concluded(self, result: AnyResult) -> AnyResult:
         """The result with its verdict and what weakens it, which follow from table and details."""
         found, details = result.evidence, result.details
@@ -303,9 +328,20 @@ class Comparison(Generic[Config, Part]):
             *self.cautions(found, details),
             *few_sets(found, details.draws),
         )
-        return replace(result, verdict=self.answer(found, details), cautions=cautions)
+        leads = self.leads(found)
+        answer = self.answer(found, details) if self.answer else verdict(found, leads[0])
+        return replace(result, verdict=answer, cautions=cautions)
 
 
-def _first(found: Evidence) -> str:
-    """The statistic that the verdict is of."""
-    return next(iter(found.statistics))
+def _in_rounds(plan: Any) -> Any:
+    """What `plan` made, with each draw in its round."""
+    if isinstance(plan, Mapping):
+        return {in_its_round(condition): how for condition, how in plan.items()}
+    return tuple(map(in_its_round, plan))
+
+
+def _only(plan: Any, wanted: Callable[[Condition], bool]) -> Any:
+    """Of what `plan` made that of the conditions that are wanted."""
+    if isinstance(plan, Mapping):
+        return {condition: how for condition, how in plan.items() if wanted(condition)}
+    return tuple(filter(wanted, plan))

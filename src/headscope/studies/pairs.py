@@ -321,9 +321,10 @@ def _without(
 
 
 def find_and_check(
-    choice: PairsChoice, model: str, check: int, seed: int = 0, reference: int = 0
+    choice: PairsChoice, model: str, check: int | None, seed: int = 0, reference: int = 0
 ) -> tuple[dict[str, PairFile], dict[str, PairFile]]:
-    """The sentences to find heads on, and at most `check` of each direction to check them on.
+    """The sentences to find heads on, and at most `check` of each direction to check them on; None:
+    20, or 60 of all where directions are more, but at least 3.
 
     Of the data given, two halves that share no sentence in any direction; for the pocket model
     without data, sentences of its dev and of its test split. `reference`: see `read_directions`.
@@ -334,6 +335,7 @@ def find_and_check(
             f"--split {choice.split} out"
         )
     directions = read_directions(choice, model, "dev", limit=100, seed=seed, reference=reference)
+    check = check or min(20, max(3, 60 // len(directions)))
     if not choice.data:
         limited = dataclasses.replace(choice, limit=check)
         return directions, read_directions(limited, model, "test", seed=seed, reference=reference)

@@ -24,6 +24,7 @@ from headscope.evidence.controls.wait_k import WAIT_K
 from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition, Control
 from headscope.heads import HeadSet
 from headscope.installed import Parts
+from headscope.measure.sequence import MOST_DRAWS
 from headscope.settings import UNSIGNED, Settings
 
 #: In the order in which they are shown, those of installed packages last.
@@ -78,12 +79,20 @@ class Controlled(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Beside(Controlled):
-    """What stands beside selected heads: `draws` sets of every control."""
+    """What stands beside selected heads: `draws` sets of every control.
 
-    draws: options.Draws = 10
+    "auto": one after another until they decide (see `headscope.measure.sequence`).
+    """
+
+    draws: options.DrawsOrAuto = "auto"
     controls: options.Controls = DEFAULT
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.draws, str) and self.draws != "auto":
+            raise InputError(f"--draws is {self.draws!r}; give a number from 1, or auto")
+        super().__post_init__()
 
     @property
     def ablate(self) -> tuple[AblateName, ...]:
@@ -91,9 +100,14 @@ class Beside(Controlled):
         return ("zero",)
 
     @property
+    def in_sequence(self) -> bool:
+        """Whether draws come one after another until they decide."""
+        return self.draws == "auto"
+
+    @property
     def most_draws(self) -> int:
         """The draws of what is measured under most of them."""
-        return self.draws
+        return MOST_DRAWS if self.draws == "auto" else self.draws
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,7 +149,6 @@ class Steer(Comparing):
             held="documents",
         ),
     ] = field(default=(), metadata=UNSIGNED)
-    draws: options.Draws = 5
     max_new_tokens: options.MaxNewTokens = None
     one_line: OneLine = False
     rank: Rank = field(default="above-chance", metadata=UNSIGNED)
@@ -474,6 +473,7 @@ comparison = Comparison(
     ready=_ready,
     heads=_heads,
     measure=_measure,
+    leads=lambda found: ["off_target"],
     answer=lambda found, details: writing_verdict(found, "off_target"),
     cautions=_cautions,
     words=WORDS,

@@ -80,6 +80,7 @@ class VerifyLayers(Removing):
             held="heads",
         ),
     ] = field(default=None, metadata=UNSIGNED)
+    draws: options.Draws = 10
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
     controls: Annotated[

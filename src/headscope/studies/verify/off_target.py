@@ -360,6 +360,7 @@ comparison = Comparison(
     ready=_ready,
     heads=_heads,
     measure=_measure,
+    leads=lambda found: ["off_target"],
     answer=lambda found, details: writing_verdict(found, "off_target"),
     cautions=_cautions,
     words=WORDS,

@@ -62,7 +62,7 @@ from headscope.studies.models import resolved_chat
 from headscope.studies.pairs import PairsChoice, pair_examples, read_test_directions
 from headscope.studies.sentences import shown_conditions
 from headscope.studies.verify.reference import reference_number
-from headscope.studies.verify.removal_show import WORDS, answer, cautions, extras
+from headscope.studies.verify.removal_show import WORDS, cautions, extras, leads
 from headscope.verify.removal_translations.conditions import (
     ReferenceLosses,
     Removal,
@@ -95,8 +95,7 @@ class VerifyRemoval(Removal, Selecting, InWorkers):
     """Translate without selected heads and without random ones, of all and of the same layers.
 
     With --measure loss the model reads the reference translations instead; the loss is reported
-    apart for linked words (first and later tokens) and other tokens. --draws is 10 for texts and 99
-    for losses by default.
+    apart for linked words (first and later tokens) and other tokens.
 
     Without --data the bundled model is tested on its own test sentences: 1,000 in all, at most 200
     of a direction; --limit N takes N of each.
@@ -110,14 +109,13 @@ class VerifyRemoval(Removal, Selecting, InWorkers):
         DEFAULT_TEMPLATE, Template
     )
     pairs: PairsChoice = field(default_factory=PairsChoice)
-    draws: Annotated[int, options.DRAWS_OF_MEASURE] = 10
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     @classmethod
     def of_options(cls, **values: Any) -> VerifyRemoval:
         """`--draws` is the number of random sets of whatever is measured."""
-        if "loss" in values.get("measure", ()):
-            values["loss_draws"] = values.get("draws")
+        if "loss" in values.get("measure", ()) and values.get("draws", "auto") != "auto":
+            values["loss_draws"] = values["draws"]
         if "measure" in values:
             values["measure"] = tuple(dict.fromkeys(values["measure"]))
         return cls(**values)
@@ -232,7 +230,7 @@ comparison = Comparison(
     ready=lambda lm, config, examples: (resolved_chat(lm, config), examples),
     heads=removed_heads,
     measure=_measure,
-    answer=answer,
+    leads=leads,
     cautions=cautions,
     words=WORDS,
     extras=extras,

@@ -8,7 +8,6 @@ from pathlib import Path
 from headscope.evidence.blocks import (
     beyond,
     dose_lines,
-    verdict,
 )
 from headscope.evidence.rows import WHOLE, Evidence
 from headscope.results.removal import RemovalDetails, RemovalResult
@@ -53,7 +52,7 @@ WORDS = Words(
 def extras(result: RemovalResult, run: Path) -> Extras:
     """Doses, sentences, and what was not measured."""
     found, details = result.evidence, result.details
-    texts, first = "text" in details.measures, _first(found)
+    texts, (first,) = "text" in details.measures, leads(found)
     languages = {code for name in details.removed.directions for code in languages_of(name) if code}
     links = details.removed.links
     sentences = [Section("Sentences", [sentences_of(run, found, found.main, links)])]
@@ -73,14 +72,9 @@ def extras(result: RemovalResult, run: Path) -> Extras:
     )  # fmt: skip
 
 
-def _first(found: Evidence) -> str:
+def leads(found: Evidence) -> list[str]:
     """The measure that a page speaks of."""
-    return "chrf" if found.level("chrf") else "nll"
-
-
-def answer(evidence: Evidence, details: RemovalDetails) -> str:
-    """The verdict by the measure that a page speaks of."""
-    return verdict(evidence, _first(evidence))
+    return ["chrf" if found.level("chrf") else "nll"]
 
 
 def not_measured(evidence: Evidence, details: RemovalDetails) -> dict[str, str]:

@@ -345,6 +345,7 @@ comparison = Comparison(
     ready=_ready,
     heads=_heads,
     measure=_measure,
+    leads=lambda found: ["rouge_l"],
     answer=lambda found, details: writing_verdict(found, "rouge_l"),
     cautions=_cautions,
     words=WORDS,

@@ -406,6 +406,7 @@ comparison = Comparison(
     read=_read,
     heads=removed_heads,
     measure=_measure,
+    leads=lambda found: [*found.statistics],
     answer=_verdict,
     cautions=_cautions,
     words=WORDS,

@@ -107,7 +107,6 @@ class VerifyTransfer(Removing):
     up: Annotated[float, Option("Gate of the first language's heads.", metavar="G")] = 3.0
     down: Annotated[float, Option("Gate of the second language's heads.", metavar="G")] = 0.0
     limit: options.Limit = None
-    draws: options.Draws = 5
     chat: options.Chat = None
     max_new_tokens: Annotated[int, Option("Longest generated answer.", min=1, default=None)] = (
         ANSWER_TOKENS
@@ -370,6 +369,7 @@ comparison = Comparison(
     ready=_ready,
     heads=_heads,
     measure=_measure,
+    leads=lambda found: ["follows_a"],
     answer=lambda found, details: writing_verdict(found, "follows_a"),
     cautions=_cautions,
     words=WORDS,

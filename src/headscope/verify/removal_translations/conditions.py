@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, product
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
 import numpy as np
@@ -138,7 +138,8 @@ class Removal(Changing):
     @property
     def all_draws(self) -> dict[str, int]:
         """The draws of each measure."""
-        known = {"text": self.draws, "loss": self.loss_draws or LOSS_DRAWS}
+        text = super().most_draws
+        known = {"text": text, "loss": self.loss_draws or max(text, LOSS_DRAWS)}
         wanted = [
             measure if isinstance(measure, str) else "text" for measure in self.measure or ("text",)
         ]
@@ -158,16 +159,13 @@ class Removal(Changing):
         if self.measure is not None:
             object.__setattr__(self, "measure", tuple(map(_measure_named, self.measure)))
         check_gates(self.gates)
-        if {"text", "loss"} <= set(self.all_draws) and self.all_draws["loss"] < self.draws:
+        super().__post_init__()
+        draws = self.all_draws
+        if {"text", "loss"} <= set(draws) and draws["loss"] < draws["text"]:
             raise InputError(
-                f"draws is {self.draws} and loss_draws {self.all_draws['loss']}; the random sets "
+                f"draws is {draws['text']} and loss_draws {draws['loss']}; the random sets "
                 "of text are the first of those of loss, so give at least as many for loss"
             )
-        if self.draws < 1:
-            raise InputError(
-                f"draws is {self.draws}; an effect needs at least one random draw beside it"
-            )
-        super().__post_init__()
 
 
 class Translating(Protocol):
@@ -383,17 +381,25 @@ def kept_losses(
     def put(keys: Iterable[str]) -> tuple[list[Gate], list[Replacement | None]]:
         return [passes[key].gate for key in keys], [passes[key].replacement for key in keys]
 
+    rounds: dict[int, list[str]] = {}
+    for key, gated in passes.items():
+        rounds.setdefault(gated.round, []).append(key)
     units = {
-        f"{name} {number}": (name, [[*passes][at] for at in some])
+        f"{name} {number}" + (f" @{at}" if at else ""): (name, [keys[place] for place in some])
+        for at, keys in sorted(rounds.items())
         for name, (rows, _) in texts.items()
-        for number, some in enumerate(together(rows, *put(passes)))
+        for number, some in enumerate(together(rows, *put(keys)))
     }
 
     def read(mine: Sequence[str], within: Within) -> Iterator[tuple[str, dict[str, Any]]]:
-        for name, (rows, kinds) in texts.items():
-            asked = [unit for unit in units if unit in mine and units[unit][0] == name]
+        for keys, (name, (rows, kinds)) in product(rounds.values(), texts.items()):
+            asked = [
+                unit
+                for unit, (of_part, some) in units.items()
+                if unit in mine and of_part == name and some[0] in keys
+            ]
             wanted = {key for unit in asked for key in units[unit][1]}
-            own = [key for key in passes if key in wanted]
+            own = [key for key in keys if key in wanted]
             made = answer_losses(lm, rows, *put(own), batch_tokens)
             for unit in asked:
                 some = islice(made, len(units[unit][1]))

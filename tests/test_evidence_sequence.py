@@ -1,0 +1,151 @@
+"""Draws in rounds: as many as decide, with the numbers of a fixed number, and after a kill."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import process_helpers
+from headscope.evidence.rows import SELECTED, Condition, Evidence, Statistic, Tested
+from headscope.evidence.sequence import ROUNDS, decided, in_its_round
+from headscope.evidence.table import evidence
+from headscope.heads.store import with_details
+from headscope.measure.sequence import MOST_DRAWS, bet_on, draws_to_win
+from headscope.measure.statistics import counted
+from headscope.runs import encode
+from headscope.studies.pairs import PairsChoice
+from headscope.studies.verify.removal import VerifyRemoval, comparison
+
+STATISTICS = {"lead": Statistic("lead"), "other": Statistic("other")}
+HARM = st.lists(st.integers(0, 9), min_size=1, max_size=MOST_DRAWS)
+
+
+def conditions(sets: dict[str, int]) -> list[Condition]:
+    """One selected head, and draws of controls by name, each of another head."""
+    selected = Condition(SELECTED, "", 1, 0.0, heads=("0.0",))
+    drawn = [
+        Condition(kind, "", 1, 0.0, draw=at, heads=(f"{number}.{at}",))
+        for number, (kind, most) in enumerate(sets.items(), 1)
+        for at in range(most)
+    ]
+    return [Condition(), selected, *map(in_its_round, drawn)]
+
+
+def sequence(
+    harm: dict[str, list[int]], own: int, level: float = 0.05
+) -> tuple[Evidence, list[int]]:
+    """The table of draws with these harms beside a selected head, and how many conditions each
+    round measured."""
+    planned = conditions({kind: len(of_kind) for kind, of_kind in harm.items()})
+
+    def score(condition: Condition) -> float:
+        if condition.kind in harm and condition.draw is not None:
+            return -float(harm[condition.kind][condition.draw])
+        return -float(own) if condition.kind == SELECTED else 0.0
+
+    def measure(wanted: Callable[[Condition], bool]) -> tuple[Evidence, None]:
+        asked = [each for each in planned if wanted(each)]
+        measured.append(len(asked))
+        values = {"lead": [counted([score(each)] * 2) for each in asked],
+                  "other": [counted([(7 * score(each)) % 5] * 2) for each in asked]}  # fmt: skip
+        return evidence(asked, {"part": values}, STATISTICS), None
+
+    measured: list[int] = []
+    found, _ = decided(planned, measure, lambda table: ["lead"], level)
+    return found, measured
+
+
+@given(HARM, HARM, st.integers(0, 10), st.sampled_from([0.05, 0.01]))
+def test_each_control_ends_by_its_own_bet(
+    random: list[int], same: list[int], own: int, level: float
+) -> None:
+    harm = {"random": random, "same layers": same}
+    found, measured = sequence(harm, own, level)
+    assert measured == sorted(set(measured)) and len(measured) <= len(ROUNDS)
+    for kind, draws in harm.items():
+        test: Tested = found.against("lead", found.main)[kind]
+        as_far = [draw >= own for draw in draws]
+        assert test.at_least_as_harmful == sum(as_far[: test.draws])
+        if len(draws) < draws_to_win(level):  # too few sets for a bet: all, by their rank
+            assert test.draws == len(draws)
+            assert test.p_draws == (1 + sum(as_far)) / (1 + len(draws))
+            assert test.ended == ("shown" if test.p_draws <= level else "limit")
+            continue
+        bet = bet_on(as_far, level, len(draws))
+        assert (test.p_draws, test.ended) == (bet.p, bet.ended)
+        ends = min(end for end in (*ROUNDS, len(draws)) if end >= bet.draws)
+        assert test.draws == min(ends, len(draws))
+
+
+def test_another_statistic_is_read_where_the_first_ended() -> None:
+    found, _ = sequence({"random": [0] * 199}, 5)
+    other = found.against("other", found.main)["random"]
+    assert other.draws == 30 and other.p_draws is not None
+    assert other.p_draws >= other.least_p > 0.03
+
+
+CONFIG: dict[str, Any] = {"heads": "5.1,4.3", "measure": ("loss",), "batch_tokens": 600}
+PAIRS = PairsChoice(pair=("en-de",), limit=6)
+
+
+@pytest.fixture(scope="module")
+def in_sequence(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sequence") / "run"
+    comparison.run(VerifyRemoval(pairs=PAIRS, **CONFIG), out)
+    return out
+
+
+def result_of(run: Path) -> dict[str, Any]:
+    return with_details(json.loads((run / "result.json").read_text("utf-8")))
+
+
+def test_a_fixed_number_of_draws_has_the_same_numbers(in_sequence: Path, tmp_path: Path) -> None:
+    """The naive twin: all draws at once, and the bet on the first of them."""
+    most = max(draw["draw"] for draw in result_of(in_sequence)["conditions"]
+               if draw["draw"] is not None) + 1  # fmt: skip
+    fixed = VerifyRemoval(pairs=PAIRS, draws=most, loss_draws=most, **CONFIG)
+    comparison.run(fixed, tmp_path / "fixed")
+    now, then = result_of(in_sequence), result_of(tmp_path / "fixed")
+
+    def levels(result: dict[str, Any]) -> dict[tuple[str, str, str], float]:
+        return {
+            (row["part"], row["condition"], row["statistic"]): row["value"]
+            for row in result["levels"]
+        }
+
+    own, all_draws = levels(now), levels(then)
+    assert own == pytest.approx({key: all_draws[key] for key in own}, abs=1e-5)
+    for test in now["tests"]:
+        names = [row["id"] for row in now["conditions"] if row["kind"] == test["control"]]
+        drawn = [own[test["part"], name, test["statistic"]] for name in names]
+        mine = own[test["part"], test["condition"], test["statistic"]]
+        bet = bet_on(np.array(drawn) >= mine)
+        assert (test["draws"], test["p_draws"]) == (len(drawn), bet.p)
+    fixed_tests = {test["ended"] for test in then["tests"]}
+    assert fixed_tests == {None}
+
+
+@pytest.mark.parametrize("reports", [3, 9])
+def test_a_killed_sequence_ends_with_the_same_draws(
+    reports: int, in_sequence: Path, tmp_path: Path
+) -> None:
+    config = VerifyRemoval(pairs=PAIRS, **CONFIG)
+    out = tmp_path / "killed"
+    process_helpers.killed_at(
+        reports, process_helpers.run_of, "verify removal", config, out, titles=("reading",)
+    )
+    assert not (out / "DONE.json").exists()
+    again = encode(comparison.run(config, out))
+    whole = json.loads((in_sequence / "result.json").read_text("utf-8"))
+    for name in ("run", "seconds"):
+        whole[name] = again[name]
+    assert json.loads(json.dumps(again)) == whole
+    kept = "statistics.safetensors"
+    assert (out / kept).read_bytes() == (in_sequence / kept).read_bytes()
