@@ -48,8 +48,8 @@ OF_ROUNDED = {
     "compare-methods": ("signature",),
     "compare-overlap": ("signature",),
     "compare-classes": ("signature",),
-    "use-mix": ("signature", "digest"),
-    "judged": ("judges.signature",),
+    "use-mix": ("signature", "details.digest"),
+    "judged": ("details.judges.signature",),
 }
 #: Dates, seconds and rates in what is shown.
 MOMENT = re.compile(
@@ -199,7 +199,8 @@ def test_what_is_shown_and_what_json_says_are_the_same(command_runs: list[Comman
         assert sorted(written["cautions"]) == sorted([*warning, *shown.cautions]), made.command
         if made.terminal:
             said = " ".join(made.terminal.split())
-            sentences = (" ".join(words.split()) for words in (verdict, *written["cautions"]))
+            stated = (sentence_of(verdict), *written["cautions"])
+            sentences = (" ".join(words.split()).removesuffix(".") for words in stated)
             missing = [words for words in sentences if words not in said]
             assert missing == [], made.command
 

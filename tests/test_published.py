@@ -391,7 +391,7 @@ def test_overlap_of_two_published_files_needs_no_model(
     assert json_of(command(*tied, "--json").out)["artifacts"][0]["ties"] == 1
     classes = command("compare", "classes", first, "--json", "--out", tmp_path / "c").out
     # Classes are of translation scores, which a file of this format does not say it holds.
-    assert set(json.loads(classes)["models"][0]["counts"].values()) == {None}
+    assert set(json_of(classes)["models"][0]["counts"].values()) == {None}
 
 
 def test_the_map_of_the_explorer_shows_published_scores(tmp_path: Path) -> None:

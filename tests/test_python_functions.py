@@ -298,8 +298,8 @@ def test_nothing_and_what_is_no_data_are_not_the_data_of_pocket(data: Any) -> No
     ("given", "words"),
     [
         ({"drawz": 3}, "there is no drawz"),
-        ({"draws": "3"}, "draws is '3'; it is a whole number"),
-        ({"draws": 0}, "at least"),
+        ({"batch_tokens": "3"}, "batch_tokens is '3'; it is a whole number"),
+        ({"draws": 0}, "give a number from 1, or auto"),
         ({}, "heads is missing"),
     ],
 )

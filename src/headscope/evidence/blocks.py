@@ -40,7 +40,6 @@ from headscope.shown.words import (
     count,
     enumeration,
     p_value,
-    sentence_of,
 )
 
 #: Draws that allow a p of 0.01, where the model has so many sets.
@@ -284,12 +283,12 @@ def unmoved(evidence: Evidence, statistic: str, examples: str = "output") -> str
 
 
 def in_cases(words: Sequence[str], case: str) -> str:
-    """In how many of many cases each verdict holds, in a sentence; without the remedies."""
+    """In how many of many cases each verdict holds; without the remedies."""
     counts = Counter(sentence.partition(":")[0] for sentence in words)
     if len(counts) == 1:
-        return sentence_of(words[0])
+        return words[0]
     first, *others = (f"{cause} in {many}" for cause, many in counts.items())
-    return sentence_of("; ".join([f"{first} of {count(len(words), case)}", *others]))
+    return "; ".join([f"{first} of {count(len(words), case)}", *others])
 
 
 # ---- tables ------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headscope import options
 from headscope.compare.overlap_sets import overlaps
 from headscope.data.pairs import PairFile
-from headscope.evidence.blocks import few_sets, verdict
+from headscope.evidence.blocks import few_sets
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, SelectedHeads, planned
 from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence
 from headscope.evidence.sequence import decided, in_its_round
@@ -159,7 +159,6 @@ def _make(
     return AtlasResult(
         **vars(describe_all(scores, *how)),
         **works,
-        verdict=verdict(evidence, leads(evidence)[0]),
         cautions=(*cautions(evidence, details), *few_sets(evidence, details.draws)),
         config=dict(plain(asdict(config))),
         data={

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headscope.compare.overlap_sets import group_overlaps
-from headscope.evidence.blocks import by_part, forest, tables, uncertainty
+from headscope.evidence.blocks import by_part, forest, tables, uncertainty, verdict
 from headscope.results.atlas import AtlasOverlap, AtlasResult
 from headscope.results.translation_score import TranslationScores
 from headscope.shown.blocks import METHOD, HeadSets, NotMeasured, Section, Shown
@@ -21,6 +21,7 @@ from headscope.studies.find.translation_score import (
 )
 from headscope.studies.sentences import sentences_of
 from headscope.studies.shows import ablation_facts, few_caution, model_facts, overlap_blocks, places
+from headscope.studies.verify.removal_show import leads
 
 
 def show_atlas(result: AtlasResult, run: Path) -> Shown:
@@ -70,8 +71,9 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
 
 def _finding(result: AtlasResult, by: str) -> list[str]:
     answer, _ = alignment_finding(result, by)
-    k = result.evidence.main.k
-    return [answer, f"Removal of the {k} best: {result.verdict}."]
+    evidence = result.evidence
+    removal = verdict(evidence, leads(evidence)[0])
+    return [answer, f"Removal of the {evidence.main.k} best: {removal}."]
 
 
 def _examples(result: AtlasResult) -> str:

@@ -51,7 +51,6 @@ class Extras:
         statistics: those of which the verdict is, in one unit; without them the first.
         conditions: selected heads that the figure compares, of the first of which the sentence
             speaks; without them the main ones.
-        answer: the verdict in short, where that of the result lists many conditions.
         sentences: what follows the verdict, instead of what moved.
         rests_on: what intervals are over, instead of the number of examples.
         heads: the selected heads by name, instead of those of the conditions.
@@ -65,7 +64,6 @@ class Extras:
     evidence: Evidence | None = None
     statistics: Sequence[str] = ()
     conditions: Sequence[Condition] = ()
-    answer: str = ""
     sentences: Sequence[str] | None = None
     rests_on: str = ""
     heads: Mapping[str, Iterable[str]] | None = None
@@ -115,7 +113,7 @@ def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
     return Shown(
         words.title,
         words.question,
-        [extras.answer or sentence_of(result.verdict), *sentences],
+        [sentence_of(result.verdict), *sentences],
         *uncertainty(found, first, compared, rests_on, words.option),
         result.cautions,
         [

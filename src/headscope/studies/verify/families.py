@@ -19,7 +19,7 @@ from headscope.evidence.rows import Condition, Evidence
 from headscope.results.masked_tasks import FamilyDetails, FamilyHeads, FamilyTests, TestedTask
 from headscope.settings import Option
 from headscope.shown.blocks import Section, Table, table_of
-from headscope.shown.words import enumeration, sentence_of
+from headscope.shown.words import enumeration
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -161,11 +161,6 @@ def _helps(condition: Condition) -> bool:
     return condition.of == UNUSED
 
 
-def _main(evidence: Evidence) -> Condition:
-    """The first family: what all masks share, if that can be tested."""
-    return next(iter(evidence.selected), evidence.original)
-
-
 def _cautions(table: Evidence, details: FamilyDetails) -> Iterator[str]:
     yield from few_examples(details.tasks)
     if details.leakage:
@@ -177,11 +172,16 @@ def _cautions(table: Evidence, details: FamilyDetails) -> Iterator[str]:
             yield f"{none} {_words(family)}: not tested."
 
 
+def _answer(table: Evidence, details: FamilyDetails) -> str:
+    named = {family.name: family for family in details.families}
+    words = {_words(named[each.of]): verdict(table, "nll", each) for each in table.selected}
+    return verdicts(words, "for heads")
+
+
 def _extras(result: FamilyTests, run: Path) -> Extras:
     """The heads of each family, and the first outputs."""
     found, details = result.evidence, result.details
     named = {family.name: family for family in details.families}
-    words = {_words(named[each.of]): verdict(found, "nll", each) for each in found.selected}
     # Of several families the figure shows by how much.
     how_much = [
         line
@@ -191,7 +191,6 @@ def _extras(result: FamilyTests, run: Path) -> Extras:
     ]
     return Extras(
         conditions=found.selected,
-        answer=sentence_of(verdicts(words, "for heads")),
         sentences=how_much,
         heads={_words(family): [*map(str, family.heads)] for family in details.families},
         facts=[("masks", ", ".join(details.masks)), ("tasks", str(len(details.tasks)))],
@@ -239,7 +238,7 @@ comparison = Comparison(
     heads=_heads,
     plan=family_conditions,
     measure=_measure,
-    answer=lambda table, details: verdict(table, "nll", _main(table)),
+    answer=_answer,
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -15,7 +15,6 @@ from headscope.estimates import Draws, Estimate
 from headscope.evidence.blocks import (
     in_cases,
     verdict,
-    verdicts,
 )
 from headscope.evidence.controls import MATCHED
 from headscope.evidence.rows import Condition, Evidence
@@ -124,8 +123,7 @@ def _measure(bench: Bench[VerifyLayers, DocumentFile]) -> Measured:
 
 def _answer(found: Evidence, details: LayerDetails) -> str:
     cases = product(found.parts, found.selected)
-    return verdicts({f"{part}, {each.of}": verdict(found, "nll", each, part)
-                     for part, each in cases})  # fmt: skip
+    return in_cases([verdict(found, "nll", each, part) for part, each in cases], "case")
 
 
 def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) -> dict[str, HeadSet]:
@@ -166,14 +164,12 @@ DRAWN = 8
 def _extras(result: TextWithoutLayers, run: Path) -> Extras:
     """The change of loss by layer, and where important heads lie."""
     found = result.evidence
-    cases = product(found.parts, found.selected)
     part, layer, change = max(
         ((part, *row) for part in found.parts for row in _changes(found, part)),
         key=lambda row: row[2].value,
     )
     return Extras(
         conditions=[layer],
-        answer=in_cases([verdict(found, "nll", each, part) for part, each in cases], "case"),
         sentences=[f"Largest change: {signed(change.value, 3)} nats a token ({part}, {layer.of})."],
         heads={},
         facts=[*text_facts(result), ("layers", str(len(found.selected)))],

@@ -188,6 +188,8 @@ def writing_verdict(found: Evidence, statistic: str) -> str:
     if found.selected and not known:
         return f"cannot tell: {found.statistics[statistic].words} is not known of every language"
     words = {in_words(each): verdict(found, statistic, each) for each in known}
+    if len(known) > FEW:
+        return in_cases([*words.values()], "condition")
     return verdicts(words, "with")
 
 
@@ -210,7 +212,7 @@ def writing_extras(
     is called. Of many conditions the best by `statistic` is spoken of."""
     found, parts = result.evidence, result.evidence.single
     rows = [(each, level) for each in found.selected if (level := found.level(statistic, each))]
-    answer, sentences = "", None
+    sentences = None
     if rows and not unmoved(found, statistic):
         spoken, lead = rows[0][0], ""
         if len(rows) > FEW:
@@ -218,12 +220,9 @@ def writing_extras(
             spoken = min(rows, key=lambda row: sign * row[1].value)[0]
             lead = f" (best of {len(rows)})"
         sentences = moved(found, statistic, spoken, f"With {in_words(spoken)}{lead}")
-    if len(rows) > FEW:
-        answer = in_cases([verdict(found, statistic, each) for each, _ in rows], "condition")
     outputs = shown_outputs(_outputs(run / "outputs.jsonl", found, group), CHANGED)
     return Extras(
         conditions=found.selected,
-        answer=answer,
         sentences=sentences,
         heads=heads,
         facts=[
