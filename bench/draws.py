@@ -147,13 +147,13 @@ def main() -> None:
     cases = {"all different": uniform, "ties": ties}
     cases |= {f"{sets} sets": few(sets) for sets in (5, 20, 29, 30, 60, 150)}
     told = {
-        "level": {name: level_of(drawn, runs, seed) for name, drawn in cases.items()},
+        "null": {name: level_of(drawn, runs, seed) for name, drawn in cases.items()},
         "heads": {f"{k} of 32": both_controls(k, max(200, runs // 10), seed) for k in (1, 3, 8)},
         "power": {
             str(share): power(share, runs // 4, seed) for share in (0.0, 0.005, 0.01, 0.02, 0.05)
         },
     }
-    text = json.dumps({"runs": runs, "level_of_the_test": LEVEL, **told}, indent=1)
+    text = json.dumps({"command": "bench/draws.py", "runs": runs, "level": LEVEL, **told}, indent=1)
     print(text)
     if given.out:
         given.out.write_text(text + "\n", "utf-8")
