@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import process_helpers
+from headscope.errors import InputError
 from headscope.evidence.rows import SELECTED, Condition, Evidence, Statistic, Tested
 from headscope.evidence.sequence import ROUNDS, decided, in_its_round
 from headscope.evidence.table import evidence
@@ -21,6 +22,7 @@ from headscope.measure.sequence import MOST_DRAWS, bet_on, draws_to_win
 from headscope.measure.statistics import counted
 from headscope.runs import encode
 from headscope.studies.pairs import PairsChoice
+from headscope.studies.report import write_report
 from headscope.studies.verify.removal import VerifyRemoval, comparison
 
 STATISTICS = {"lead": Statistic("lead"), "other": Statistic("other")}
@@ -142,10 +144,18 @@ def test_a_killed_sequence_ends_with_the_same_draws(
         reports, process_helpers.run_of, "verify removal", config, out, titles=("reading",)
     )
     assert not (out / "DONE.json").exists()
+    if (out / "so-far.json").exists():
+        page = write_report(out).read_text("utf-8")
+        assert "So far: " in page and "not decided after" in page
+    else:
+        assert reports == 3
+        with pytest.raises(InputError, match="not finished"):
+            write_report(out)
     again = encode(comparison.run(config, out))
     whole = json.loads((in_sequence / "result.json").read_text("utf-8"))
     for name in ("run", "seconds"):
         whole[name] = again[name]
     assert json.loads(json.dumps(again)) == whole
+    assert not (out / "so-far.json").exists()
     kept = "statistics.safetensors"
     assert (out / kept).read_bytes() == (in_sequence / kept).read_bytes()

@@ -29,7 +29,7 @@ def halves(
     """Splits pairs in two, by a hash of the source sentence: one to find on, one to verify on.
 
     A sentence falls into the same half in every file, wherever it stands. Where several directions
-    are split, give the pairs of all of them as `beside`: the sources of one may be the targets of
+    are split, give the pairs of all of them as `others`: the sources of one may be the targets of
     another, so pairs among them that share a sentence on either side then fall into one half.
     Raises ``InputError`` if one half is left empty.
     """

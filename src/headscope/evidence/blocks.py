@@ -130,6 +130,8 @@ def remedy(evidence: Evidence, test: Tested, option: str = "--draws") -> str:
     known = [
         known_test.draws for known_test in evidence.tests if known_test.statistic == test.statistic
     ]
+    if test.ended == "open":
+        return f"not decided after {count(test.draws, 'random draw')}"
     if test.draws < max(known):
         return f"more heads, which have only {count(test.draws, 'different set')} here"
     return f"{option} {max(WANTED, least_draws(evidence.alpha))}"

@@ -36,6 +36,7 @@ def decided(
     leads: Callable[[Evidence], Iterable[str]],
     level: float,
     in_sequence: bool = True,
+    so_far: Callable[[Evidence, Made], None] = lambda found, made: None,
 ) -> tuple[Evidence, Made]:
     """What is measured under as many draws as decide, and its table, whose p follow from bets; if
     draws do not come in sequence, under all.
@@ -45,6 +46,7 @@ def decided(
         measure: measures those of the planned conditions of which it is told that they are wanted.
         leads: the statistics by which draws are decided; the bets of others end with theirs.
         level: what p over draws may be at most for a verdict.
+        so_far: is told what a round found that did not decide.
     """
     if not in_sequence:
         return measure(lambda condition: True)
@@ -73,6 +75,7 @@ def decided(
         going = {series for series in going if now[series] < last[series]}
         if not going:
             return found, made
+        so_far(found, made)
         for series in going:
             now[series] += 1
 

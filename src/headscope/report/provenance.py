@@ -13,7 +13,7 @@ from headscope.report.html import Html, tag
 from headscope.report.parts import bdi, folded, scroll, section, table
 from headscope.results.common import ModelResult
 from headscope.runs import encode
-from headscope.runs.reading import read_object, result_of
+from headscope.runs.reading import read_object, result_of, result_so_far
 from headscope.shown.words import arrow
 
 PACKAGES = ("headscope", "python", "torch", "transformers", "numpy", "safetensors", "tokenizers",
@@ -51,7 +51,7 @@ def about_run(path: Path) -> Html:
     InputError if the files of the run are missing or damaged.
     """
     run, provenance = read_object(path / "run.json"), read_object(path / "provenance.json")
-    result = result_of(path, _AnyResult, "a run")
+    result = result_so_far(path, _AnyResult, "a run") or result_of(path, _AnyResult, "a run")
     inputs = run.get("inputs")
     # The configuration the run was keyed by; where that is lacking, what its result says.
     config = run.get("config") or result.config

@@ -35,8 +35,9 @@ from headscope.heads.store import (
     write_bytes,
 )
 from headscope.progress import Report
+from headscope.runs.codec import Result, encode
 from headscope.runs.plain import dump_json, dump_jsonl, file_digest
-from headscope.runs.reading import read_object, read_result
+from headscope.runs.reading import SO_FAR, read_object, read_result
 from headscope.runs.signature import Signature, collect_provenance, now
 from headscope.scratch import scratch
 
@@ -325,6 +326,11 @@ class Run:
         """The arrays of a safetensors file of the run; InputError if it is damaged."""
         return read_tensors(self._inside(name), "delete it and run the same command again")
 
+    def tell(self, result: Result) -> None:
+        """Write what there is of the result so far, for whoever looks before the run ends."""
+        if self.share is None:
+            self.write_json(SO_FAR, encode(result))
+
     def finish(self, result: Mapping[str, Any]) -> None:
         """Write the result, the end of the provenance and, last of all, the completion marker."""
         self._writable()
@@ -341,6 +347,7 @@ class Run:
                 shutil.rmtree(aside, ignore_errors=True)
                 part.rename(aside)
                 shutil.rmtree(aside, ignore_errors=True)
+        (self.path / SO_FAR).unlink(missing_ok=True)
         (_BEGUN.get() or set()).clear()
         self.close()
 
@@ -359,6 +366,8 @@ class Run:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if isinstance(error, KeyboardInterrupt) and (self.path / SO_FAR).exists():
+            error.add_note(f"`headscope report {self.path}` shows what there is so far")
         self.close()
 
     def __del__(self) -> None:

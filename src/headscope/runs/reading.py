@@ -16,6 +16,8 @@ from headscope.runs.plain import file_digest
 
 AnyResult = TypeVar("AnyResult", bound=Result)
 
+#: What a run tells of its result before it ends.
+SO_FAR = "so-far.json"
 #: What drawing an entry of another shape or size than expected ends in.
 _MISSHAPEN = (TypeError, ValueError, AttributeError, ArithmeticError, IndexError, StopIteration)
 
@@ -54,6 +56,19 @@ def result_of(path: Path, kind: type[AnyResult], what: str) -> AnyResult:
     with naming(path / "result.json", what):
         result: AnyResult = decode(kind, value)
     return result
+
+
+def result_so_far(path: Path, kind: type[AnyResult], what: str) -> AnyResult | None:
+    """What a run that has not ended has told of its result; None if nothing.
+
+    InputError if it is damaged, or of an older version.
+    """
+    file = path / SO_FAR
+    if not file.is_file():
+        return None
+    with naming(file, what):
+        told: AnyResult = decode(kind, read_object(file))
+    return told
 
 
 def read_rows(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:

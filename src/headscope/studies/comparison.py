@@ -23,14 +23,14 @@ from headscope.evidence.table import Numbers, evidence_of_parts
 from headscope.executors import Execution
 from headscope.heads import HeadSet, about_rank
 from headscope.progress import Progress
-from headscope.results.common import ComparedDetails, ComparedResult, TableResult
-from headscope.runs import encode
+from headscope.results.common import ComparedDetails, ComparedResult, ModelFacts, TableResult
+from headscope.runs import decode, encode
 from headscope.settings import UNSIGNED
 from headscope.shown.blocks import Shown
 from headscope.shown.words import sentence_of
 from headscope.studies.comparison_page import Extras, Words, page
 from headscope.studies.examples import Examples as Examples
-from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
+from headscope.studies.models import PROMPTED, ModelChoice, about_model, run_with_model
 from headscope.studies.shows import leakage_caution
 from headscope.studies.study import Study
 
@@ -269,25 +269,32 @@ class Comparison(Generic[Config, Part]):
                 lm, config, examples, chosen, conditions, plans, basis, replaced, run, progress
             )
             works = examples.works(lm, config, run, progress)
-            found, about, beside = self._measured(bench)
-            details = self.details(
-                **ranking,
-                draws=config.most_draws,
-                seed=config.seed,
-                ablate=config.ablate[0],
-                reference_text=reference.facts,
-                leakage=examples.leakage,
-                outside_note=chosen.note,
-                **about,
-            )
-            result = self.result(
-                signature="|".join(filter(None, [run.signature, self.sign(details)])),
-                evidence=replace(found, alpha=config.alpha),
-                details=details,
-                **works,
-                **beside,
-            )
-            return self.concluded(result)
+
+            def result_of(found: Evidence, made: Measured) -> ComparedResult:
+                details = self.details(
+                    **ranking,
+                    draws=config.most_draws,
+                    seed=config.seed,
+                    ablate=config.ablate[0],
+                    reference_text=reference.facts,
+                    leakage=examples.leakage,
+                    outside_note=chosen.note,
+                    **made.about,
+                )
+                result = self.result(
+                    signature="|".join(filter(None, [run.signature, self.sign(details)])),
+                    evidence=replace(found, alpha=config.alpha),
+                    details=details,
+                    **works,
+                    **made.beside,
+                )
+                return self.concluded(result)
+
+            def so_far(found: Evidence, made: Measured) -> None:
+                result = replace(result_of(found, made), model=decode(ModelFacts, about_model(lm)))
+                run.tell(replace(result, command=self.command, run=str(run.path)))
+
+            return result_of(*self._measured(bench, so_far))
 
         return run_with_model(
             lm,
@@ -305,7 +312,9 @@ class Comparison(Generic[Config, Part]):
             **examples.provenance,
         )
 
-    def _measured(self, bench: Bench[Config, Part]) -> Measured:
+    def _measured(
+        self, bench: Bench[Config, Part], so_far: Callable[[Evidence, Measured], None]
+    ) -> tuple[Evidence, Measured]:
         """What is measured under all conditions, or, in sequence, under as many as decide."""
 
         def measure(wanted: Callable[[Condition], bool]) -> tuple[Evidence, Measured]:
@@ -313,10 +322,8 @@ class Comparison(Generic[Config, Part]):
             return made.evidence, made
 
         every = [condition for of_part in bench.conditions.values() for condition in of_part]
-        found, made = decided(
-            every, measure, self.leads, bench.config.alpha, bench.config.in_sequence
-        )
-        return made._replace(evidence=found)
+        config = bench.config
+        return decided(every, measure, self.leads, config.alpha, config.in_sequence, so_far)
 
     def concluded(self, result: AnyResult) -> AnyResult:
         """The result with its verdict and what weakens it, which follow from table and details."""

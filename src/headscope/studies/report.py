@@ -17,11 +17,15 @@ from headscope.report.notebook import artifact_page, block_of, page_in_frame
 from headscope.report.page import page_of, render
 from headscope.results.common import ComparedResult
 from headscope.runs import Result, Signature, file_digest
-from headscope.runs.reading import naming, read_object, result_of
+from headscope.runs.reading import naming, read_object, result_of, result_so_far
 from headscope.settings import Option, Settings
 from headscope.shown.blocks import Section, Shown
 from headscope.studies.registry import COMMANDS, study_of
 from headscope.studies.study import OUT_FILE, Study, shown_of
+
+UNFINISHED = (
+    "This run has not ended: the same command goes on. Its p over draws are valid at any moment."
+)
 
 
 @dataclass(frozen=True)
@@ -34,11 +38,13 @@ class Report(Settings):
 
 
 def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = None) -> Path:
-    """Write the report of a finished run as one HTML file and return its path.
+    """Write the report of a run as one HTML file and return its path; of one that has not ended
+    what it shows so far, where it tells.
 
     `out` is the file, by default `report.html` in the run folder; an earlier report there is
     replaced, whole or not at all. The file needs no network and nothing beside it. InputError if
-    `run` is no finished run, is damaged, or comes from a command that has no report.
+    `run` is no run, or one that tells nothing yet, is damaged, or comes from a command that has no
+    report.
     """
     folder = Path(run)
     file = folder / "report.html" if out is None else Path(out)
@@ -52,12 +58,24 @@ def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = Non
             f"{folder}: holds a run of '{command}', which has no report; "
             f"there are reports of: {', '.join(filter(_has_page, COMMANDS))}"
         )
-    if not (folder / "DONE.json").exists():
-        raise InputError(
-            f"{folder}: this run is not finished; run the same command again to finish it"
+    what = f"`headscope {command}`"
+    if (folder / "DONE.json").exists():
+        with naming(folder / "result.json", what):
+            shown = _shown(read_run(folder), folder)
+    else:
+        so_far = result_so_far(folder, study_of(command).result, what)
+        if so_far is None:
+            raise InputError(
+                f"{folder}: this run is not finished; run the same command again to finish it"
+            )
+        shown = _shown(so_far, folder)
+        shown = replace(
+            shown,
+            title=f"So far: {shown.title}",
+            cautions=(UNFINISHED, *shown.cautions),
         )
-    with naming(folder / "result.json", f"`headscope {command}`"):
-        document = render(page_of(_shown(read_run(folder), folder), folder, command))
+    with naming(folder / "result.json", what):
+        document = render(page_of(shown, folder, command))
     file.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(file, document.encode())
     return file

@@ -1,10 +1,10 @@
 """Removal with controls: the model as it is, without chosen heads, without random ones.
 
 Here is what runs the model, by text and by losses of the references; what its outputs show is
-worked out from them in `verify.translation.evidence`. A reference is teacher-forced: the model
-reads it and is asked for each of its tokens. A token is the first one of a linked word, a later one
-of such a word (which follows from the first, and so says little about the source), or belongs to no
-linked word.
+worked out from them in `verify.removal_translations.evidence`. A reference is teacher-forced: the
+model reads it and is asked for each of its tokens. A token is the first one of a linked word, a
+later one of such a word (which follows from the first, and so says little about the source), or
+belongs to no linked word.
 """
 
 from __future__ import annotations
