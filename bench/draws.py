@@ -10,11 +10,11 @@ how often an effect is shown of which a share of random sets does as much.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from machine import machine, tell
 from numpy.typing import NDArray
 
 from headscope.heads import Geometry, Head, HeadSet
@@ -143,6 +143,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
+    before = machine("cpu")
     runs, seed = given.runs, given.seed
     cases = {"all different": uniform, "ties": ties}
     cases |= {f"{sets} sets": few(sets) for sets in (5, 20, 29, 30, 60, 150)}
@@ -153,10 +154,8 @@ def main() -> None:
             str(share): power(share, runs // 4, seed) for share in (0.0, 0.005, 0.01, 0.02, 0.05)
         },
     }
-    text = json.dumps({"command": "bench/draws.py", "runs": runs, "level": LEVEL, **told}, indent=1)
-    print(text)
-    if given.out:
-        given.out.write_text(text + "\n", "utf-8")
+    result = {"command": "bench/draws.py", "machine": before, "runs": runs, "level": LEVEL, **told}
+    tell(result, given.out)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,10 @@ from headscope.data.pairs import PairFile
 from headscope.data.prompts import Prompt
 from headscope.data.words import within
 from headscope.errors import InputError
+from headscope.evidence.runner import prompts_of
 from headscope.find import capture
 from headscope.find.capture import BATCHES, Captured, capture_greedy
-from headscope.find.hits import count_hits, decoded, prompts_of, similar_sentences
+from headscope.find.hits import count_hits, decoded, similar_sentences
 from headscope.find.scoring import NOWHERE
 from headscope.find.translation_score_config import TranslationScore
 from headscope.find.translation_scores import translation_score
@@ -69,7 +70,8 @@ def sentences() -> PairFile:
 
 
 def masks(lm: LanguageModel, pairs: PairFile) -> tuple[list[Prompt], list[Any]]:
-    prompts = prompts_of(lm, pairs, TranslationScore())
+    config = TranslationScore()
+    prompts = prompts_of(lm, pairs, config.template, config.chat)
     found = [within(encode(lm.tokenizer, one.text).spans, *one.source_span) for one in prompts]
     return prompts, found
 
@@ -195,7 +197,8 @@ def test_empty_outputs_are_left_out() -> None:
     """A model that ends every text at once, but for one sentence's."""
     lm, _ = _models("qwen3")
     pairs = find_helpers.pairs("en-de", 3)
-    wanted = lm.encode(prompts_of(lm, pairs, TranslationScore())[0].text)
+    config = TranslationScore()
+    wanted = lm.encode(prompts_of(lm, pairs, config.template, config.chat)[0].text)
     end = lm.eos_token_ids[0]
 
     def silence(module: Any, args: Any, kwargs: Any, output: Any) -> Any:

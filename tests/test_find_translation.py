@@ -19,9 +19,10 @@ import lm_helpers
 from headscope.data.pairs import PairFile, PairSource, SentencePair, read_pairs, write_pairs
 from headscope.data.prompts import Template
 from headscope.errors import InputError
+from headscope.evidence.runner import prompts_of
 from headscope.find import capture
 from headscope.find.capture import capture_greedy
-from headscope.find.hits import prompts_of, similar_sentences
+from headscope.find.hits import similar_sentences
 from headscope.find.translation_score_config import TranslationScore
 from headscope.find.translation_scores import translation_score
 from headscope.heads import HeadScores
@@ -220,7 +221,7 @@ def test_outputs_do_not_depend_on_what_is_written_together(limit: int) -> None:
     outputs = []
     for tokens in (8192, 400, 1):
         config = TranslationScore(decode="greedy", max_new_tokens=limit, batch_tokens=tokens)
-        prompts = prompts_of(lm, pairs, config)
+        prompts = prompts_of(lm, pairs, config.template, config.chat)
         source = [np.ones(len(lm.encode(one.text)), dtype=np.bool_) for one in prompts]
         outputs.append(capture_greedy(lm, prompts, source, None, config))
     for first, *others in zip(*outputs, strict=True):

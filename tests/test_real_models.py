@@ -17,7 +17,7 @@ from headscope.cli import main
 from headscope.data.pairs import PairFile, SentencePair, write_pairs
 from headscope.data.prompts import translation_prompts
 from headscope.data.split import with_shots
-from headscope.find.hits import prompts_of
+from headscope.evidence.runner import prompts_of
 from headscope.find.translation_score_config import TranslationScore
 from headscope.lm.attention.peaks import PeakRequest
 from headscope.lm.tokens import encode
@@ -61,7 +61,9 @@ def test_peaks_are_those_of_returned_attention(name: str) -> None:
     lm = model(name)
     shown = with_shots(pairs(), 3)
     flips = total = 0
-    for pair, prompt in zip(shown.pairs, prompts_of(lm, shown, TranslationScore()), strict=True):
+    config = TranslationScore()
+    prompts = prompts_of(lm, shown, config.template, config.chat)
+    for pair, prompt in zip(shown.pairs, prompts, strict=True):
         full = prompt.with_target(pair.target)
         ids = torch.tensor([encode(lm.tokenizer, full.text, full.special).ids])
         with torch.no_grad(), lm.attention_peaks(PeakRequest("all")) as peaks:
@@ -85,9 +87,10 @@ def test_peaks_are_those_of_returned_attention(name: str) -> None:
 def test_chat_prompts_are_those_of_the_template() -> None:
     lm = model("smollm2")
     shown = with_shots(pairs(), 2)
-    template = TranslationScore().template
-    names = shown.language_names
-    for pair, prompt in zip(shown.pairs, prompts_of(lm, shown, TranslationScore()), strict=True):
+    config = TranslationScore()
+    template, names = config.template, shown.language_names
+    prompts = prompts_of(lm, shown, template, config.chat)
+    for pair, prompt in zip(shown.pairs, prompts, strict=True):
         turns = []
         for shot in shown.shots:
             turns.append({"role": "user", "content": template.render(shot.source, *names).text})

@@ -169,9 +169,10 @@ Rank = Annotated[
         "translation scores). Scores without chance are cut by score.",
     ),
 ]
-VerifyLimit = Annotated[
-    int, Option("Sentences of each direction that are translated.", flag="--verify-limit", min=1)
-]
+VERIFY_LIMIT = Option(
+    "Sentences of each direction that are translated.", flag="--verify-limit", min=1
+)
+VerifyLimit = Annotated[int, VERIFY_LIMIT]
 Draws = Annotated[int, Option("Draws of random heads.", min=1)]
 
 

@@ -60,8 +60,9 @@ COMMAND = "atlas"
 class Atlas(Controlled):
     """Make the atlas of a model: score its heads, remove the best ones, compare directions.
 
-    Writes report.html into the run folder. Without --data the bundled model reads its own
-    sentences.
+    Writes report.html into the run folder. The removal is checked on 60 sentences in all, 3 to 20
+    of each direction, unless --verify-limit says how many. Without --data the bundled model reads
+    its own sentences.
     """
 
     model: Annotated[ModelChoice, PROMPTED_ARGUMENT] = field(default_factory=ModelChoice)
@@ -80,15 +81,7 @@ class Atlas(Controlled):
     draws: options.DrawsOrAuto = "auto"
     controls: options.Controls = DEFAULT
     ablate: options.Ablate = "zero"
-    check: Annotated[
-        int | None,
-        Option(
-            "Sentences of each direction that are translated; without it 20, fewer of many "
-            "directions: 60 in all, at least 3 of each.",
-            flag="--verify-limit",
-            min=1,
-        ),
-    ] = None
+    check: Annotated[int | None, options.VERIFY_LIMIT] = None
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
