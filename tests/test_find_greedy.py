@@ -165,10 +165,11 @@ def test_capture_takes_no_pass_of_its_own(name: str, batch_tokens: int) -> None:
     lm, _ = _models(name)
     prompts, source = masks(lm, sentences())
     limits = [2 * int(one.sum()) + 32 for one in source]
+    config = TranslationScore(decode="greedy", batch_tokens=batch_tokens)
+    capture_greedy(lm, prompts, source, None, config)  # tries the model out, once
     with counted(lm.model) as plain:
         texts = [one.text for one in prompts]
         outputs = generate(lm, texts, GenerateConfig(batch_tokens=batch_tokens), limits)
-    config = TranslationScore(decode="greedy", batch_tokens=batch_tokens)
     with counted(lm.model) as watched:
         captured = capture_greedy(lm, prompts, source, None, config)
     assert watched == plain and len(plain) > 30
