@@ -133,7 +133,8 @@ def _make(
 ) -> AtlasResult:
     from headscope.find.translation_scores import translation_score
 
-    works = check_translations(lm, checked_on, config.score, run, config.baseline, progress)
+    # Of the sentences that heads are found on there are more.
+    works = check_translations(lm, found_on, config.score, run, config.baseline, progress)
     scores: dict[str, HeadScores] = {}
     for number, (pair, pairs) in enumerate(found_on.items()):
         scores[pair] = translation_score(lm, pairs, config.score, run)

@@ -293,6 +293,9 @@ class Comparison(Generic[Config, Part]):
             def so_far(found: Evidence, made: Measured) -> None:
                 result = replace(result_of(found, made), model=decode(ModelFacts, about_model(lm)))
                 run.tell(replace(result, command=self.command, run=str(run.path)))
+                if progress:
+                    drawn = 1 + max(each.draw or 0 for each in found.conditions)
+                    progress("draws until decided, at most", drawn, config.most_draws)
 
             return result_of(*self._measured(bench, so_far))
 
