@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,13 +17,14 @@ import process_helpers
 from headscope.errors import InputError
 from headscope.evidence.rows import SELECTED, Condition, Evidence, Statistic, Tested
 from headscope.evidence.sequence import ROUNDS, decided, in_its_round
-from headscope.evidence.table import evidence
+from headscope.evidence.table import evidence, evidence_of_parts
 from headscope.heads.store import with_details
 from headscope.measure.sequence import MOST_DRAWS, bet_on, draws_to_win
 from headscope.measure.statistics import counted
 from headscope.runs import encode
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.report import write_report
+from headscope.studies.verify.measure import MeasureAgain, measure_again
 from headscope.studies.verify.removal import VerifyRemoval, comparison
 
 STATISTICS = {"lead": Statistic("lead"), "other": Statistic("other")}
@@ -60,7 +62,7 @@ def sequence(
         return evidence(asked, {"part": values}, STATISTICS), None
 
     measured: list[int] = []
-    found, _ = decided(planned, measure, lambda table: ["lead"], level)
+    found, _ = decided({"": planned}, measure, lambda table: ["lead"], level)
     return found, measured
 
 
@@ -159,3 +161,53 @@ def test_a_killed_sequence_ends_with_the_same_draws(
     assert not (out / "so-far.json").exists()
     kept = "statistics.safetensors"
     assert (out / kept).read_bytes() == (in_sequence / kept).read_bytes()
+
+
+def test_a_mean_over_parts_rests_on_draws_that_all_parts_have() -> None:
+    """One part has 12 sets, another 199, and the mean of a set that one lacks is no mean."""
+    sizes = {"few": 12, "many": 60}
+    planned = {part: conditions({"random": most}) for part, most in sizes.items()}
+
+    def measure(wanted: Callable[[Condition], bool]) -> tuple[Evidence, None]:
+        asked = {part: [each for each in of_part if wanted(each)]
+                 for part, of_part in planned.items()}  # fmt: skip
+        numbers = {
+            part: {"lead": [counted([-5.0 if each.kind == SELECTED else 0.0] * 2) for each in own]}
+            for part, own in asked.items()
+        }
+        return evidence_of_parts(asked, numbers, STATISTICS), None
+
+    found, _ = decided(planned, measure, lambda table: ["lead"], 0.05)
+    whole, few, many = (found.against("lead", found.main, part)["random"]
+                        for part in ("", "few", "many"))  # fmt: skip
+    assert (whole.draws, whole.p_draws, whole.ended) == (12, 1 / 13, "limit")
+    assert (few.draws, few.p_draws, few.ended) == (12, 1 / 13, "limit")
+    assert many.at_most == 60 and many.p_draws == bet_on([False] * many.draws).p
+
+
+def test_a_gate_of_one_is_the_model_as_it_is(tmp_path: Path) -> None:
+    """Draws at it are one condition with the original, in whatever round they come."""
+    given = {**CONFIG, "heads": "5.1", "measure": ("text",), "gates": (0.0, 1.0),
+             "max_new_tokens": 6}  # fmt: skip
+    comparison.run(VerifyRemoval(pairs=PAIRS, **given), tmp_path / "auto")
+    comparison.run(VerifyRemoval(pairs=PAIRS, draws=15, **given), tmp_path / "fixed")
+    auto, fixed = (
+        {
+            (row["condition"], row["id"]): row["output"]
+            for row in map(json.loads, (tmp_path / name / "outputs.jsonl").open())
+        }
+        for name in ("auto", "fixed")
+    )
+    assert len(auto.keys() & fixed.keys()) > 100
+    assert {key: auto[key] for key in auto.keys() & fixed.keys()} == {
+        key: fixed[key] for key in auto.keys() & fixed.keys()
+    }
+
+
+def test_measuring_again_keeps_the_bets(in_sequence: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(in_sequence, run)
+    before = result_of(run)
+    measure_again(MeasureAgain(run))
+    after = result_of(run)
+    assert after["tests"] == before["tests"] and after["verdict"] == before["verdict"]

@@ -201,9 +201,8 @@ def test_a_mean_by_hand() -> None:
     assert found.p_draws == 2 / 4 and trial.against(0, [1, 2, 3]).p_draws == 3 / 4
     assert found.difference.low <= found.difference.value <= found.difference.high
     # As far from the original model, on either side: 1 of 1, 1 and 2.
-    assert Trial([Group([values[3], *values[:3]], counted_mean, range(4))]).p_draws(
-        2, [1, 3], "two-sided"
-    ) == 1.0  # fmt: skip
+    other = Trial([Group([values[3], *values[:3]], counted_mean, range(4))])
+    assert other.against(2, [1, 3], "two-sided").p_draws == 1.0
 
 
 def test_nothing_that_differs_is_no_evidence() -> None:

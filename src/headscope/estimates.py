@@ -104,7 +104,8 @@ class Against:
         distinct: how many of the draws are different sets. Draws repeat in runs from before, and
             a set drawn again proves nothing more.
         least_p: the lowest that `p_draws` can be.
-        as_far: how many of the distinct draws lie at least as far on the side that is claimed.
+        as_far: of each distinct draw, in order, whether it lies at least as far on the side that
+            is claimed; None where a score is not known.
     """
 
     difference: Estimate
@@ -112,7 +113,7 @@ class Against:
     p_draws: float | None
     distinct: int
     least_p: float | None = None
-    as_far: int | None = None
+    as_far: tuple[bool, ...] | None = None
 
 
 @dataclass(frozen=True)

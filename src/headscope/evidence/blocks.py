@@ -197,7 +197,7 @@ def uncertainty(
     over = f"Intervals are over {examples}" if bounded else f"{examples}, no interval"
     fewest = min(tests, key=lambda test: test.draws)
     if fewest.ended:
-        return f"{over}; {fewest.as_far} random draws do as much.", ""
+        return f"{over}; {fewest.share_as_far} random draws do as much.", ""
     return (
         f"{over}; {draws_words(fewest.draws)}.",
         draws_remedy(fewest.draws, evidence.alpha, option),
@@ -357,7 +357,7 @@ def table_of_tests(
             given = evidence.reference(condition, control)
             cells = (
                 own.gap(test.difference), p_cell(test.p_examples), p_cell(test.p_draws),
-                Cell() if given else Cell(test.as_far), Cell.share(test.shared),
+                Cell() if given else Cell(test.share_as_far), Cell.share(test.shared),
             )  # fmt: skip
             of = f"{named_part(evidence, part)}: " if part else ""
             rows.append(Row(f"{of}{own.words}: {condition.named()} \u2212 {control}", cells))

@@ -296,6 +296,8 @@ class Tested:
         at_least_as_harmful: how many of them lie at least as far on the side that is claimed.
         ended: of draws one after another, "shown", "given up", "limit" (as many as there may be
             did not decide it) or "open" (more could); None where their number was fixed.
+        at_most: of draws one after another, how many there may be.
+        as_far: of each set, in the order of the draws, whether it does at least as much.
         least_p: the lowest that `p_draws` can be with them.
         shared: the mean share of the selected heads that a draw holds, which dilutes the
             difference.
@@ -312,13 +314,15 @@ class Tested:
     draws: int = 0
     at_least_as_harmful: int | None = None
     ended: str | None = None
+    at_most: int | None = None
+    as_far: tuple[bool, ...] = field(default=(), compare=False, repr=False, metadata=UNWRITTEN)
     least_p: float | None = None
     shared: float | None = None
     side: str = "lower"
     __test__: ClassVar[bool] = False  # by its name pytest would take it for tests
 
     @property
-    def as_far(self) -> str:
+    def share_as_far(self) -> str:
         """How many draws do at least as much, such as `1 of 30`."""
         return f"{self.at_least_as_harmful} of {self.draws}"
 

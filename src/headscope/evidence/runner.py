@@ -114,6 +114,20 @@ def pass_of(
     return Pass(gate, rows, replacements[condition.replacement], condition.round)
 
 
+def passes_of(
+    conditions: Iterable[Condition],
+    geometry: Geometry,
+    rows: Sequence[int],
+    replacements: Replacements = ZERO,
+) -> dict[str, Pass]:
+    """The different gates of conditions by key, each as of the first that has it, on prompts by
+    their place."""
+    first: dict[str, Condition] = {}
+    for condition in conditions:
+        first.setdefault(condition.key, condition)
+    return {key: pass_of(each, geometry, rows, replacements) for key, each in first.items()}
+
+
 def kept_texts(
     lm: LanguageModel,
     prompts: Sequence[str],
@@ -152,9 +166,9 @@ def kept_texts(
     kept = kept_units(run, "outputs", title, sizes, write, progress)
     texts: dict[str, dict[int, str]] = {key: {} for key in passes}
     for name, unit in units.items():
-        written = iter(kept[name])
-        for block in unit:
-            texts[block.key].update((at, next(written)) for at in block.rows)
+        places = [(block.key, at) for block in unit for at in block.rows]
+        for (key, at), text in zip(places, kept[name], strict=True):
+            texts[key][at] = text
     return texts
 
 

@@ -1,23 +1,26 @@
 """Draws of controls in rounds, until each test that the verdict rests on is decided.
 
 What is measured together follows from the round, so that numbers do not depend on where a run was
-stopped, nor on which heads are compared. The bet is on the draws in their order (see
-`headscope.measure.sequence`), so that rounds only decide how many are measured beyond its end.
+stopped. The bet is on the draws in their order (see `headscope.measure.sequence`), so that rounds
+only decide how many are measured beyond its end.
 """
 
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, TypeVar
 
 from headscope.evidence.blocks import places
 from headscope.evidence.rows import Condition, Evidence, Tested
-from headscope.measure.sequence import MOST_DRAWS, bet_on, draws_to_win, wealth
+from headscope.measure.sequence import MOST_DRAWS, Ended, bet_on, draws_to_win, wealth
 
 #: The draws that there are after each round; 30 win a bet at level 0.05 if none does as much.
 ROUNDS = (4, 8, 16, 30, 45, 65, 90, 120, 160, MOST_DRAWS)
+#: The round after which sets without a p, which give the size of an effect, are enough.
+SIZED = 2
 
 Made = TypeVar("Made")
 #: The draws of a control for the heads of one case.
@@ -31,7 +34,7 @@ def in_its_round(condition: Condition) -> Condition:
 
 
 def decided(
-    planned: Collection[Condition],
+    planned: Mapping[str, Sequence[Condition]],
     measure: Callable[[Callable[[Condition], bool]], tuple[Evidence, Made]],
     leads: Callable[[Evidence], Iterable[str]],
     level: float,
@@ -42,7 +45,7 @@ def decided(
     draws do not come in sequence, under all.
 
     Args:
-        planned: all conditions that there may be, each in its round.
+        planned: all conditions that there may be, by part or for all, each in its round.
         measure: measures those of the planned conditions of which it is told that they are wanted.
         leads: the statistics by which draws are decided; the bets of others end with theirs.
         level: what p over draws may be at most for a verdict.
@@ -50,26 +53,34 @@ def decided(
     """
     if not in_sequence:
         return measure(lambda condition: True)
-    draws = [condition for condition in planned if condition.draw is not None]
     last: dict[Series, int] = {}
-    for draw in draws:
-        last[_series(draw)] = max(draw.round, last.get(_series(draw), 0))
+    for condition in chain.from_iterable(planned.values()):
+        if condition.draw is not None:
+            series = _series(condition)
+            last[series] = max(condition.round, last.get(series, 0))
     now = dict.fromkeys(last, 0)
+
+    def series_of(test: Tested) -> set[Series]:
+        return {_series(draw) for draws in _draws_of(test, found, planned) for draw in draws}
+
+    def at_most(test: Tested) -> int:
+        if all(now[series] == last[series] for series in series_of(test)):
+            return test.draws  # some of those that were planned may not have been measured
+        numbers = [{draw.draw for draw in draws} for draws in _draws_of(test, found, planned)]
+        return len(set.intersection(*numbers))
+
     while True:
         found, made = measure(
             lambda condition: condition.draw is None or condition.round <= now[_series(condition)]
         )
-        found = with_bets(found, planned, level)
-        names = {condition.id: condition for condition in found.selected}
+        found = with_bets(found, at_most, level)
         leading = [*_leading(found, leads(found))]
-        going = {
-            _series(draw)
-            for test in leading
-            if test.ended == "open"
-            for draw in draws
-            if draw.kind == test.control and draw.controls(names[test.condition])
-        }
-        if not leading:  # measured later, as many draws as a bet needs may decide
+        going = {series for test in leading if test.ended == "open" for series in series_of(test)}
+        # Of sets that give the size of an effect alone there are some; where the deciding measure
+        # is missing, it may be measured later.
+        sized = {series for test in leading if test.p_draws is None for series in series_of(test)}
+        going |= {series for series in sized if now[series] < SIZED}
+        if not leading:
             enough = bisect(ROUNDS, draws_to_win(level) - 1)
             going = {series for series in now if now[series] < enough}
         going = {series for series in going if now[series] < last[series]}
@@ -80,37 +91,37 @@ def decided(
             now[series] += 1
 
 
-def with_bets(found: Evidence, planned: Collection[Condition], level: float) -> Evidence:
-    """The table where p over draws follow from bets on these, of which so many are planned; where
+def with_bets(found: Evidence, at_most: Callable[[Tested], int], level: float) -> Evidence:
+    """The table where p over draws follow from bets on these, of which there may be so many; where
     those could not win one, from the rank among all."""
-    return replace(
-        found, tests=tuple(_with_bet(found, test, planned, level) for test in found.tests)
-    )
+    tests = (_with_bet(test, at_most(test), level) for test in found.tests)
+    return replace(found, tests=tuple(tests))
 
 
-def _with_bet(
-    found: Evidence, test: Tested, planned: Collection[Condition], level: float
-) -> Tested:
+def _with_bet(test: Tested, most: int, level: float) -> Tested:
     if test.p_draws is None:
         return test
-    selected = next(each for each in found.selected if each.id == test.condition)
-    most = len({draw.draw for draw in planned
-                if draw.kind == test.control and draw.controls(selected)})  # fmt: skip
     if most < draws_to_win(level):
-        shown = "shown" if test.p_draws <= level else "limit"
-        return replace(test, ended="open" if test.draws < most else shown)
-    own = found.level(test.statistic, selected, test.part)
-    draws = found.draws(test.statistic, selected, test.control, test.part).each
-    if own is None or not draws:
-        return test
-    sign = 1 if test.side == "higher" else -1
-    bet = bet_on([sign * draw >= sign * own.value for draw in draws], level, most)
-    return replace(
-        test, p_draws=bet.p, ended=bet.ended, least_p=1 / wealth([False] * most, level)[-1]
-    )
+        by_rank: Ended = "shown" if test.p_draws <= level else "limit"
+        return replace(test, ended="open" if test.draws < most else by_rank, at_most=most)
+    bet, least = bet_on(test.as_far, level, most), 1 / wealth([False] * most, level)[-1]
+    return replace(test, p_draws=bet.p, ended=bet.ended, at_most=most, least_p=float(least))
 
 
-def _leading(found: Evidence, statistics: Iterable[str]) -> Iterable[Tested]:
+def _draws_of(
+    test: Tested, found: Evidence, planned: Mapping[str, Sequence[Condition]]
+) -> list[list[Condition]]:
+    """The planned draws of a test by the parts that it is over: its own, or all of its heads."""
+    (selected,) = (each for each in found.selected if each.id == test.condition)
+    parts = [planned[test.part]] if test.part in planned else planned.values()
+    return [
+        [each for each in of_part if each.kind == test.control and each.controls(selected)]
+        for of_part in parts
+        if any(each.id == selected.id for each in of_part)
+    ]
+
+
+def _leading(found: Evidence, statistics: Iterable[str]) -> Iterator[Tested]:
     """The tests of selected heads by these, over all parts or, where there is no mean, in each."""
     for statistic in statistics:
         for condition in found.selected:

@@ -85,5 +85,7 @@ def _above(count: int, trials: int, share: float) -> float:
 
 
 def draws_to_win(level: float = 0.05) -> int:
-    """The draws that win the bet if none of them does as much."""
+    """The draws that win the bet if none of them does as much; at levels near zero too many."""
+    if level < 1e-6:
+        return MOST_DRAWS + 1
     return ceil(log(1 - SHARE_OF_LEVEL) / log(1 - SHARE_OF_LEVEL * level)) - 1

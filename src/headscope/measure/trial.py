@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from headscope.estimates import CONSTANT, Against, Estimate, Floats
 from headscope.measure.intervals import FromStatistics, resampled_scores, wilson_interval
-from headscope.measure.statistics import counted_mean, least_p, p_draws, p_sentences
+from headscope.measure.statistics import counted_mean, least_p, p_sentences
 
 #: Where the claim says that a score lies, compared with the control.
 Side = Literal["lower", "higher", "two-sided"]
@@ -180,9 +180,11 @@ class Trial:
             alternative="two-sided" if side == "two-sided" else "lower",
         )
 
-    def p_draws(self, at: int, draws: Sequence[int], side: Side = "lower") -> float | None:
-        """p over the distinct draws that a condition lies on that side; two-sided: that it lies
-        as far from the original model."""
+    def as_far(
+        self, at: int, draws: Sequence[int], side: Side = "lower"
+    ) -> NDArray[np.bool_] | None:
+        """Of each distinct draw whether it lies at least as far on that side as a condition;
+        two-sided: as far from the original model. None where a score is not known."""
         scores = self.scores
         if side == "two-sided":
             scores = -np.abs(scores - scores[0])
@@ -190,18 +192,18 @@ class Trial:
             scores = -scores
         if not draws or np.isnan(scores[[at, *draws]]).any():
             return None
-        return p_draws(scores[at], scores[self.distinct(draws)])
+        return np.asarray(scores[self.distinct(draws)] <= scores[at])
 
     def against(self, at: int, draws: Sequence[int], side: Side = "lower") -> Against:
         """A condition beside random draws; `side` is where the claim says that its score lies."""
-        distinct, p = len(self.distinct(draws)), self.p_draws(at, draws, side)
+        distinct, as_far = len(self.distinct(draws)), self.as_far(at, draws, side)
         return Against(
             self.difference(at, draws),
             self.p_examples(at, draws, side),
-            p,
+            None if as_far is None else (1 + int(as_far.sum())) / (1 + distinct),
             distinct,
             least_p(distinct),
-            None if p is None else round(p * (1 + distinct)) - 1,
+            None if as_far is None else tuple(as_far.tolist()),
         )
 
 

@@ -39,8 +39,8 @@ _LEVEL = dict.fromkeys(("part", "condition", "statistic"), str) | {
 }  # fmt: skip
 _TESTED = dict.fromkeys(("part", "condition", "statistic", "control"), str) | {
     "difference": float, "low": float, "high": float, "p_examples": float, "p_draws": float,
-    "draws": int, "at_least_as_harmful": int, "ended": str, "least_p": float, "shared": float,
-    "side": str,
+    "draws": int, "at_least_as_harmful": float, "ended": str, "at_most": float, "least_p": float,
+    "shared": float, "side": str,
 }  # fmt: skip
 
 #: The columns of a cell besides its value, where any cell of its column has one.

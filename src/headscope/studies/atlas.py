@@ -221,7 +221,7 @@ def _check(
         asked = [*filter(wanted, under)]
         return removal_run(lm, checked_on, asked, removal, run, replacements, progress)
 
-    evidence, removed = decided(under, measure, leads, LEVEL, removal.in_sequence)
+    evidence, removed = decided({"": under}, measure, leads, LEVEL, removal.in_sequence)
     details = RemovalDetails(
         **about_rank(heads),
         **about_removal([heads], removal, removed),

@@ -324,9 +324,10 @@ class Comparison(Generic[Config, Part]):
             made = self.measure(bench.under(wanted))
             return made.evidence, made
 
-        every = [condition for of_part in bench.conditions.values() for condition in of_part]
         config = bench.config
-        return decided(every, measure, self.leads, config.alpha, config.in_sequence, so_far)
+        return decided(
+            bench.conditions, measure, self.leads, config.alpha, config.in_sequence, so_far
+        )
 
     def concluded(self, result: AnyResult) -> AnyResult:
         """The result with its verdict and what weakens it, which follow from table and details."""

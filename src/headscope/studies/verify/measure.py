@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from headscope.errors import InputError
+from headscope.evidence.sequence import with_bets
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.removal import RemovalResult, removal_of
@@ -68,6 +69,14 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> Rem
             progress,
             {name: own for name, own in evidence.statistics.items() if name not in STATISTICS},
         )
+        known = {(test.part, test.condition, test.control): test for test in evidence.tests}
+        if any(test.at_most is not None for test in known.values()):
+            measured = with_bets(
+                measured,
+                lambda test: known[test.part, test.condition, test.control].at_most or test.draws,
+                evidence.alpha,
+            )
+        measured = replace(measured, alpha=evidence.alpha)
         details = replace(details, removed=removed)
         works, check = old.baseline_works, old.baseline_check
         if check is not None and (tries := check.tries) is not None:

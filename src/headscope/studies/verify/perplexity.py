@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 from safetensors.numpy import load_file
 
+from headscope import options
 from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
 from headscope.evidence.blocks import (
@@ -94,6 +95,7 @@ class VerifyPerplexity(Removing, Selecting, InWorkers):
             held="heads",
         ),
     ] = field(metadata=UNSIGNED)
+    draws: options.Draws = 10
     k: Annotated[
         tuple[Amount, ...],
         Option(

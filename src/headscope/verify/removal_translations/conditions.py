@@ -38,7 +38,7 @@ from headscope.evidence.runner import (
     Within,
     kept_texts,
     kept_units,
-    pass_of,
+    passes_of,
     prompts_of,
     room_for,
 )
@@ -203,9 +203,7 @@ def generate(
     """
     wordings, limits, settings, special = prompts_with_limits(lm, directions, config)
     every = range(len(wordings))
-    passes = {
-        condition.key: pass_of(condition, lm.geometry, every, replacements) for condition in planned
-    }
+    passes = passes_of(planned, lm.geometry, every, replacements)
     made = kept_texts(lm, wordings, limits, passes, settings, run, "translating", progress, special)
     return [
         _by_direction([made[condition.key][at] for at in every], directions)
@@ -374,9 +372,7 @@ def kept_losses(
     part has rows, and the kinds of the tokens of each. InputError where one is no finite number."""
     from headscope.lm.shared_losses import answer_losses, together
 
-    passes = {
-        condition.key: pass_of(condition, lm.geometry, (), replacements) for condition in planned
-    }
+    passes = passes_of(planned, lm.geometry, (), replacements)
 
     def put(keys: Iterable[str]) -> tuple[list[Gate], list[Replacement | None]]:
         return [passes[key].gate for key in keys], [passes[key].replacement for key in keys]
