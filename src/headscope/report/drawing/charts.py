@@ -356,7 +356,7 @@ def draw_forest(identifier: str, block: Forest) -> Drawn:
         f"{block.x}, with 95\u00a0% intervals."
         if any(gap.low is not None for gap in gaps)
         else f"{block.x}.",
-        "Strokes: the difference from each single draw; p: how often draws do as much."
+        "Strokes: the difference from each single draw; p: over draws."
         if any(gap.draws for gap in gaps)
         else None,
     )
