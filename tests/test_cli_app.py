@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from typer.main import get_command
 
 import headscope
 import lm_helpers
+from headscope import settings
 from headscope.cli import app as cli
 from headscope.cli.commands import commands_of
 from headscope.cli.output import BROKEN_PIPE
@@ -211,6 +213,48 @@ def test_an_option_fills_one_field_of_a_command() -> None:
         names = Counter(option.name for option in options_in(study.settings))
         twice = {name for name, fields in names.items() if fields > 1} - {"aligner"}
         assert path in several or not twice, path
+
+
+#: Options that count in no signature by themselves, by the reason why.
+UNSIGNED_OPTIONS = {
+    "what it names is read, and its contents count": """data documents example examples
+        foreign gate gates haystack heads held_out hybrid check_data needles pairs prompt questions
+        reference run set shots_data statements summaries task tasks test_data tokenizer words""",
+    "what it comes to counts: a prompt, a column's text, resolved settings": """answer_end
+        answer_only bare chat feed_forward gguf hold_out_last input_column instruction k language
+        learning_rate limit on one_a_head output_column pair penalty preset rank rank_limit
+        reference_column seed seeds shots source_column split start steps target_column
+        text_column weight""",
+    "it says where and how, and changes no number": """batch batch_tokens check checkpointing device
+        device_map executor executor_options max_memory offload_folder threads tp_plan workers""",
+    "it says what is allowed, repeated, kept or shown besides": """allow_overlap beside full
+        keep_peaks list only outputs retrain stream""",
+}
+
+
+WHOLE = settings.Nested()
+
+
+def _unsigned(owner: Any, part: settings.Nested = WHOLE, own: bool = True) -> Any:
+    """The options of settings that do not count in a run's signature by themselves."""
+    known = {field.name: field.metadata for field in fields(owner)} if is_dataclass(owner) else {}
+    for name, hint, mark, _ in settings._members(owner, part):
+        signed = own and known.get(name, {}).get("signature") is not False
+        if isinstance(mark, settings.MadeBy):
+            yield from _unsigned(mark.function, own=signed)
+        elif isinstance(mark, settings.Option):
+            if not signed:
+                yield settings._option_name(name, mark)
+        elif is_dataclass(kind := settings._settings(hint, mark)):
+            inside = mark if isinstance(mark, settings.Nested) else settings.Nested()
+            yield from _unsigned(kind, inside, signed)
+
+
+def test_an_option_counts_in_the_signature_or_has_a_reason() -> None:
+    """Else a finished run is given back for other settings than it was made with."""
+    reasons = {name for names in UNSIGNED_OPTIONS.values() for name in names.split()}
+    found = {name for path in COMMANDS for name in _unsigned(study_of(path).settings)}
+    assert found == reasons
 
 
 def test_as_a_process_an_error_is_code_2_and_one_unwrapped_line(tmp_path: Path) -> None:

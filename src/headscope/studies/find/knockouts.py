@@ -95,9 +95,7 @@ class FindKnockouts(Settings):
             make=_removal,
         ),
     ] = field(default_factory=_removal)
-    baseline: Annotated[Rules, Nested(without=("errors",))] = field(
-        default_factory=Rules, metadata=UNSIGNED
-    )
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:

@@ -102,9 +102,7 @@ class VerifyHeads(Settings):
             metavar="RUN",
         ),
     ] = field(default=(), metadata=UNSIGNED)
-    baseline: Annotated[Rules, Nested(without=("errors",))] = field(
-        default_factory=Rules, metadata=UNSIGNED
-    )
+    baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
 
