@@ -290,6 +290,7 @@ def test_values_that_python_cannot_hold_are_refused_and_want_of_memory_is_not() 
         def to_pylist(self) -> None:
             raise self.error
 
+    # What Arrow raises of a type without a value in Python, and of a value of another type.
     for error in (arrow.ArrowNotImplementedError("x"), arrow.ArrowTypeError("x")):
         with pytest.raises(InputError, match="the data holds a value"):
             arrow_rows(Failing(error), "the data")

@@ -593,7 +593,7 @@ def test_scores_have_it_and_the_settings_too(command: Callable[..., Any], tmp_pa
         )  # fmt: skip
         told = json_of(said.out)
         signatures.append(told["signature"])
-        assert words in told["cautions"]
+        assert told["cautions"].count(words) == 1
         assert command("report", tmp_path / name).code == 0
         page = html.unescape((tmp_path / name / "report.html").read_text("utf-8"))
         assert words[-40:] in page and "repetition_penalty=1.5" in page

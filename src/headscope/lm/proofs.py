@@ -119,7 +119,7 @@ def alone(lock: Path, doing: str) -> Iterator[bool]:
             held.acquire(timeout=max(0.0, PATIENCE - WORD_AFTER))
     except Timeout:
         ours = False
-    except (OSError, NotImplementedError):
+    except (OSError, NotImplementedError):  # both are what a lock raises where a disk knows none
         # Disks of a network may know no locks, or refuse this one; work done twice is no wrong one,
         # since what is kept appears whole, by a rename.
         pass
