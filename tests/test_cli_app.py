@@ -185,6 +185,16 @@ def test_an_interrupted_command_says_how_to_go_on(
     )
 
 
+def test_what_an_interrupted_run_says_is_told(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    error = KeyboardInterrupt()
+    error.add_note("the run tells what there is")
+    replaced(monkeypatch, error)
+    code, _, err = command("pocket", "sample", "--pair", "en-de")
+    assert code == 130 and err.startswith("the run tells what there is\nerror: interrupted")
+
+
 def headscope_process(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "headscope", *arguments],

@@ -211,3 +211,15 @@ def test_measuring_again_keeps_the_bets(in_sequence: Path, tmp_path: Path) -> No
     measure_again(MeasureAgain(run))
     after = result_of(run)
     assert after["tests"] == before["tests"] and after["verdict"] == before["verdict"]
+
+
+def test_an_interrupted_sequence_names_its_report(tmp_path: Path) -> None:
+    def interrupt(title: str, done: int, total: int) -> None:
+        if title.startswith("draws until decided"):
+            raise KeyboardInterrupt
+
+    out = tmp_path / "run"
+    with pytest.raises(KeyboardInterrupt) as error:
+        comparison.run(VerifyRemoval(pairs=PAIRS, **CONFIG), out, interrupt)
+    assert f"headscope report {out}" in " ".join(error.value.__notes__)
+    assert "So far: " in write_report(out).read_text("utf-8")

@@ -111,8 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             raise
         return InputError.exit_code
-    except typer.Abort as error:
-        return _interrupted(getattr(error.__cause__, "__notes__", ()))
+    except typer.Abort:
+        return _interrupted()
     except (RuntimeError, MemoryError) as error:
         if not out_of_memory(error):
             raise
@@ -136,7 +136,6 @@ def _unsaid(arguments: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def _interrupted(notes: Sequence[str] = ()) -> int:
-    words = "interrupted; if a run had begun, the same command goes on where it stopped"
-    output.fail("; ".join([words, *notes]))
+def _interrupted() -> int:
+    output.fail("interrupted; if a run had begun, the same command goes on where it stopped")
     return INTERRUPTED

@@ -86,7 +86,13 @@ def _run(study: Study, command: str, given: Mapping[str, Any]) -> None:
         hide_loading_bars()
     with progress() as update:
         helpers = {"out": given.get("out"), "progress": update, "tell": note}
-        result = study.run(settings, **{name: helpers[name] for name in helpers if name in takes})
+        given_helpers = {name: helpers[name] for name in helpers if name in takes}
+        try:
+            result = study.run(settings, **given_helpers)
+        except KeyboardInterrupt as error:
+            for words in getattr(error, "__notes__", ()):  # what a run says of where it stands
+                note(words)
+            raise
     if isinstance(result, Result):
         taken = result.seconds or time.monotonic() - began
         result = replace(result, command=result.command or command, seconds=taken)
