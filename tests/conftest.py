@@ -18,6 +18,8 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
+import headscope.runs.kept
+
 if TYPE_CHECKING:
     from command_runs import CommandRun
     from headscope.lm import LanguageModel
@@ -28,6 +30,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 _ASSETS = tempfile.TemporaryDirectory(prefix="headscope-tests-")
 os.environ["HF_ASSETS_CACHE"] = _ASSETS.name
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# No test takes numbers from another's runs, unless it says where they are kept.
+headscope.runs.kept.PLACE = None
 
 # Time tells about the machine, not about the code.
 settings.register_profile("headscope", deadline=None)

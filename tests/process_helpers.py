@@ -26,8 +26,12 @@ from typing import Any
 import pytest
 import torch
 
+import headscope.runs.kept
 from headscope.runs import encode
 from headscope.studies.registry import study_of
+
+# As in conftest, which other processes do not read.
+headscope.runs.kept.PLACE = None
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(

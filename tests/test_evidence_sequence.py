@@ -136,7 +136,7 @@ def test_a_fixed_number_of_draws_has_the_same_numbers(in_sequence: Path, tmp_pat
     assert fixed_tests == {None}
 
 
-@pytest.mark.parametrize("reports", [3, 9])
+@pytest.mark.parametrize("reports", [3, 40])
 def test_a_killed_sequence_ends_with_the_same_draws(
     reports: int, in_sequence: Path, tmp_path: Path
 ) -> None:

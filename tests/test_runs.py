@@ -530,11 +530,6 @@ def test_the_command_is_one_that_can_be_typed(
 @dataclass(frozen=True, kw_only=True)
 class Sum(Result):
     sum: int
-    waits: bool = False
-
-    @property
-    def pending(self) -> bool:
-        return self.waits
 
 
 def test_a_command_is_carried_out_once_and_goes_on(tmp_path: Path) -> None:
@@ -545,7 +540,7 @@ def test_a_command_is_carried_out_once_and_goes_on(tmp_path: Path) -> None:
         run.append_part("sums", f"call {len(calls)}", 1)
         if len(calls) == 1:
             raise KeyboardInterrupt
-        return Sum(sum=3, waits=len(calls) == 2)
+        return Sum(sum=3, pending=len(calls) == 2)
 
     def command(folder: Path) -> Sum:
         return carry_out("find x", folder, Config(), INPUTS, compute, kind=Sum)
@@ -559,7 +554,7 @@ def test_a_command_is_carried_out_once_and_goes_on(tmp_path: Path) -> None:
     assert written.keys() == {
         "format", "command", "signature", "run", "seconds", "verdict", "cautions", "details"
     }  # fmt: skip
-    assert written["details"] == {"sum": 3, "waits": False}
+    assert written["details"] == {"sum": 3}
     assert command(tmp_path / "run") == first
     (tmp_path / "run").rename(tmp_path / "moved")
     assert command(tmp_path / "moved") == dataclasses.replace(first, run=str(tmp_path / "moved"))

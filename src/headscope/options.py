@@ -192,6 +192,19 @@ DrawsOrAuto = Annotated[
         read=_number_or_auto,
     ),
 ]
+KeptIn = Annotated[
+    str | None,
+    Option(
+        "Where numbers of examples are kept for other runs (by default runs/kept), or none.",
+        flag="--kept",
+        metavar="DIR|none",
+    ),
+]
+Minutes = Annotated[
+    float | None,
+    Option("End after so many minutes with what there is; the same command goes on.", min=0.0),
+]
+Plan = Annotated[bool, Option("Tell how long it takes here, and end.")]
 Alpha = Annotated[
     float,
     Option(

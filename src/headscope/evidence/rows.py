@@ -56,8 +56,8 @@ class Condition:
         replacement: what stands in the place of what the gate removes.
         draw: number of a random draw, from 0.
         heads: such as `5.3`; of selected ones the best first.
-        round: of draws one after another those with which it is measured; what is measured
-            together follows from it.
+        round: where draws come one after another, that in which it is measured, from 1; 0: their
+            number is fixed.
     """
 
     id: str = field(init=False)
@@ -98,7 +98,16 @@ class Condition:
             return AS_IS
         other = "" if self.replacement == "zero" else f"{self.replacement} "
         heads = ",".join(map(str, sorted(map(Head.parse, self.heads))))
-        return f"{other}{self.gate + 0.0!r} {heads}" + (f" @{self.round}" if self.round else "")
+        place = f" @{self.kind} {self.round}" if self.round else ""
+        return f"{other}{self.gate + 0.0!r} {heads}{place}"
+
+    @property
+    def together(self) -> str:
+        """What is computed together has this in common: where draws come one after another those of
+        a control and a round, which do not depend on the selected heads; else all conditions."""
+        if not self.round:
+            return ""
+        return f"{self.kind} {self.k} {self.gate} {self.replacement} {self.round}"
 
     def in_model(self, geometry: Geometry) -> HeadSet:
         """The heads as a set of a model."""

@@ -6,11 +6,16 @@ computed, so that a run that was stopped goes on there, and workers compute unit
 
 from __future__ import annotations
 
+import hashlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
 
 from headscope.data.prompts import Prompt, Template, translation_prompts
 from headscope.evidence.rows import Condition
@@ -28,11 +33,15 @@ Made = TypeVar("Made")
 #: What stands in the place of removed heads, by the kind of ablation.
 Replacements: TypeAlias = "Mapping[str, Replacement | None]"
 ZERO: Replacements = MappingProxyType({"zero": None})
-#: Told how much of the unit that is being computed is done, of its size.
-Within = Callable[[float], None]
 
 #: Texts that are written and kept together: what a killed run can lose.
 KEPT_AT_ONCE = 512
+#: Operations of a batch on a CPU, and of texts that are written together: some seconds of a core.
+OF_BATCH, OF_TEXTS = 1e12, 3e12
+#: Seconds after which rows of a unit are kept before all of it is computed.
+KEPT_EVERY = 10.0
+#: Characters of a token, for a guess at how long texts are.
+SIGNS = 4
 
 
 def prompts_of(
@@ -50,6 +59,80 @@ def room_for(lm: LanguageModel, text: str) -> int:
     return 2 * len(lm.encode(text, special=False)) + 32
 
 
+class Within:
+    """What the computing of a unit says of how far it is, and keeps of it.
+
+    Rows of a unit that are kept are there after a kill, so that less than a unit is computed again.
+
+    Attributes:
+        report: told how much of a unit is done, of its size.
+        reached: the same, where what is done of a unit says how long the rest takes.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        part: str,
+        report: Callable[[float], None],
+        reached: Callable[[float], None],
+    ) -> None:
+        self._run, self._part = run, f"{part}, begun"
+        self.report, self.reached = report, reached
+        self._rows: dict[str, dict[str, Any]] = {}
+        for record in run.read_part(self._part).values():
+            self._rows.setdefault(record["unit"], {}).update(record["rows"])
+        self._waiting: dict[str, Any] = {}
+        self._since = time.monotonic()
+
+    def kept(self, unit: str) -> dict[str, Any]:
+        """The rows of a unit that are there, by name."""
+        return self._rows.get(unit, {})
+
+    def keep(self, unit: str, rows: Mapping[str, Any]) -> None:
+        """Keep these rows of a unit, unless the unit is done within seconds."""
+        self._waiting.update(rows)
+        if time.monotonic() - self._since > KEPT_EVERY:
+            record = {"unit": unit, "rows": self._waiting}
+            self._run.append_part(self._part, f"{unit} {next(iter(self._waiting))}", record)
+            self.begin()
+
+    def begin(self) -> None:
+        """Nothing waits to be kept from here on."""
+        self._waiting, self._since = {}, time.monotonic()
+
+
+class KeptBatches:
+    """What keeps batches of rows under gates of these names (`headscope.lm.batching.Batches`).
+
+    `size` is what a row adds to the size of a unit.
+    """
+
+    def __init__(self, within: Within, gates: Sequence[str], size: float) -> None:
+        self.within, self.gates, self.size = within, gates, size
+        self.begin("")
+
+    def begin(self, unit: str) -> None:
+        """Batches are of this unit from here on."""
+        self.unit, self.done = unit, 0
+
+    def kept(self, rows: Sequence[tuple[int, int]]) -> list[Any] | None:
+        """See `headscope.lm.batching.Batches`."""
+        known, names = self.within.kept(self.unit), self._names(rows)
+        if not known.keys() >= {*names}:
+            return None
+        self.done += len(rows)
+        return [known[name] for name in names]
+
+    def keep(self, rows: Sequence[tuple[int, int]], made: Sequence[Any]) -> None:
+        """See `headscope.lm.batching.Batches`."""
+        self.within.keep(self.unit, dict(zip(self._names(rows), made, strict=True)))
+        self.done += len(rows)
+        self.within.reached(self.done * self.size)
+
+    def _names(self, rows: Sequence[tuple[int, int]]) -> list[str]:
+        return [f"{self.gates[gate]} {row}" for gate, row in rows]
+
+
 def kept_units(
     run: Run,
     part: str,
@@ -57,13 +140,22 @@ def kept_units(
     units: Mapping[str, int],
     compute: Callable[[Sequence[str], Within], Iterable[tuple[str, Any]]],
     progress: Progress | None = None,
+    of: Callable[[str], Any] | None = None,
 ) -> Kept:
     """What `compute` makes of every unit, by name, kept in a part of the run.
 
     `units` are names with their sizes; equal names are equal work. `compute` gets the names that
-    are left and what it tells within a unit, and gives each with its numbers as JSON.
+    are left and what it tells within a unit, and gives each with its numbers as JSON. `of` says of
+    a unit all that its numbers follow from beside the model, as JSON, so that they are taken from
+    beside the runs where another run has left them there; None: they are this run's alone.
     """
-    kept = Kept(run, part)
+    kept, digests = Kept(run, part), dict[str, str]()
+    if run.beside is not None and of is not None:
+        for name in units:
+            if name not in kept:
+                digests[name] = run.beside.digest(part, of(name))
+                if (numbers := run.beside.read(digests[name])) is not None:
+                    kept.add(name, numbers)
 
     def left() -> list[str]:
         return [name for name in units if name not in kept]
@@ -71,35 +163,61 @@ def kept_units(
     total = sum(units.values())
     done = total - sum(units[name] for name in left())
 
-    def within(some: float) -> None:
+    def report(some: float) -> None:
         if progress:
             progress(title, round(done + some), total)
 
-    report = further(progress, title, done, total)
-    with run.units(part, left, kept.reread, report, units.__getitem__) as mine:
+    def reached(some: float) -> None:
+        report(some)
+        if run.pace is not None:
+            run.pace.reached(done + some)
+
+    within = Within(run, part, report, reached)
+    of_workers = further(progress, title, done, total)
+    with run.units(part, left, kept.reread, of_workers, units.__getitem__) as mine:
+        if mine and run.pace is not None:
+            run.pace.begin(title, done, total)
         for name, numbers in compute(mine, within):
             kept.add(name, numbers)
+            if run.beside is not None and name in digests:
+                run.beside.write(digests[name], numbers)
             done += units[name]
-            within(0)
+            within.begin()
+            reached(0)
     return kept
+
+
+def rows_at_once(lm: LanguageModel, tokens: float, most: int, operations: float = OF_BATCH) -> int:
+    """How many rows of so many tokens are computed together, at most: on a CPU those of some
+    seconds, so that no more is lost with a process."""
+    if lm.device.type != "cpu":
+        return most
+    return max(1, min(most, int(operations / (2 * lm.parameters * max(1.0, tokens)))))
 
 
 @dataclass(frozen=True, eq=False)
 class Pass:
     """A gate, and the prompts to be continued under it by their place (see `kept_texts`).
 
-    `replacement` stands in the place of what the gate removes; None: zero. Passes of several rounds
-    (see `Condition`) are not computed together.
+    `replacement` stands in the place of what the gate removes; None: zero. Passes are computed with
+    those that have the same `together` alone (see `Condition`).
     """
 
     gate: Gate
     rows: Sequence[int]
     replacement: Replacement | None = None
-    round: int = 0
+    together: str = ""
 
     def applied(self, lm: LanguageModel) -> AbstractContextManager[None]:
         """The model under the gate."""
         return lm.gated(self.gate, self.replacement)
+
+    @property
+    def decides(self) -> list[Any]:
+        """What decides all that a model does in it beside the rows, as JSON."""
+        values = np.ascontiguousarray(self.gate.values)
+        replaced = self.replacement and self.replacement.digest
+        return [hashlib.sha256(values.tobytes()).hexdigest(), values.shape, replaced]
 
 
 def pass_of(
@@ -111,7 +229,7 @@ def pass_of(
     """A condition on prompts by their place."""
     heads = condition.in_model(geometry)
     gate = heads.scaled(1.0 if condition.gate is None else condition.gate)
-    return Pass(gate, rows, replacements[condition.replacement], condition.round)
+    return Pass(gate, rows, replacements[condition.replacement], condition.together)
 
 
 def passes_of(
@@ -128,6 +246,14 @@ def passes_of(
     return {key: pass_of(each, geometry, rows, replacements) for key, each in first.items()}
 
 
+def in_groups(passes: Mapping[str, Pass]) -> dict[str, list[str]]:
+    """The keys of passes that may be computed together, in the order of their first ones."""
+    groups: dict[str, list[str]] = {}
+    for key, gated in passes.items():
+        groups.setdefault(gated.together, []).append(key)
+    return groups
+
+
 def kept_texts(
     lm: LanguageModel,
     prompts: Sequence[str],
@@ -141,12 +267,18 @@ def kept_texts(
 ) -> dict[str, dict[int, str]]:
     """Greedy continuations of prompts in every pass: texts by pass and place of the prompt.
 
-    Some hundred texts are written together, each under the gate of its pass. What is written
-    together follows from the arguments alone. `limits` are the new tokens of each prompt. Keys of
-    passes must say all that decides a pass. `special`: whether the tokenizer adds its special
-    tokens.
+    Some hundred texts are written together, each under the gate of its pass; on a CPU as many as
+    take some seconds. What is written together follows from the arguments and the kind of device.
+    `limits` are the new tokens of each prompt. Keys of passes must say all that decides a pass.
+    `special`: whether the tokenizer adds its special tokens.
     """
-    units = {unit[0].name: unit for unit in _units(_blocks(passes, lambda at: len(prompts[at])))}
+    # Most texts end at half of what they may have.
+    tokens = sum(map(len, prompts)) / SIGNS + sum(limits) / 2
+    most = rows_at_once(lm, tokens / max(1, len(prompts)), KEPT_AT_ONCE, OF_TEXTS)
+    units = {
+        unit[0].name: unit
+        for unit in _units(_blocks(passes, most, lambda at: len(prompts[at])), most)
+    }
 
     def write(mine: Sequence[str], within: Within) -> Iterator[tuple[str, list[str]]]:
         for name in mine:
@@ -158,12 +290,17 @@ def kept_texts(
                 special=special,
                 gates=[gate for gate, _ in rows],
                 replacement=units[name][0].gated.replacement,
-                progress=lambda ended, _: within(ended),
+                progress=lambda ended, _: within.report(ended),
             )
             yield name, [generation.text for generation in made]
 
+    def decides(name: str) -> Any:
+        rows = [[prompts[at], limits[at]] for block in units[name] for at in block.rows]
+        gates = [[block.gated.decides, len(block.rows)] for block in units[name]]
+        return {"texts": rows, "gates": gates, "settings": settings, "special": special}
+
     sizes = {name: sum(len(block.rows) for block in unit) for name, unit in units.items()}
-    kept = kept_units(run, "outputs", title, sizes, write, progress)
+    kept = kept_units(run, "outputs", title, sizes, write, progress, alone(lm, decides))
     texts: dict[str, dict[int, str]] = {key: {} for key in passes}
     for name, unit in units.items():
         places = [(block.key, at) for block in unit for at in block.rows]
@@ -180,8 +317,12 @@ def kept_rows(
     part: str,
     title: str,
     progress: Progress | None = None,
+    of: Callable[[Sequence[int]], Any] | None = None,
 ) -> dict[str, dict[int, Made]]:
-    """What `compute` makes of the rows of every pass, inside of it: by pass and row."""
+    """What `compute` makes of the rows of every pass, inside of it: by pass and row.
+
+    `of` says of rows all that decides what is made of them beside the model and the gate.
+    """
     blocks = {block.name: block for block in _blocks(passes)}
 
     def rows(mine: Sequence[str], within: Within) -> Iterator[tuple[str, Sequence[Made]]]:
@@ -189,12 +330,24 @@ def kept_rows(
             with blocks[name].gated.applied(lm):
                 yield name, compute(blocks[name].rows)
 
+    def decides(name: str) -> Any:
+        assert of is not None
+        return [of(blocks[name].rows), blocks[name].gated.decides]
+
     sizes = {name: len(block.rows) for name, block in blocks.items()}
-    kept = kept_units(run, part, title, sizes, rows, progress)
+    known = of and alone(lm, decides)
+    kept = kept_units(run, part, title, sizes, rows, progress, known)
     made: dict[str, dict[int, Made]] = {key: {} for key in passes}
     for name, block in blocks.items():
         made[block.key].update(zip(block.rows, kept[name], strict=True))
     return made
+
+
+def alone(lm: LanguageModel, decides: Callable[[str], Any]) -> Callable[[str], Any] | None:
+    """What decides units, unless something else is put on the model, of which it does not tell."""
+    from headscope.lm.owners import is_open
+
+    return None if is_open(lm.model) else decides
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,26 +361,28 @@ class _Block:
 
 
 def _blocks(
-    passes: Mapping[str, Pass], size: Callable[[int], int] = lambda at: 0
+    passes: Mapping[str, Pass],
+    most: int = KEPT_AT_ONCE,
+    size: Callable[[int], int] = lambda at: 0,
 ) -> Iterator[_Block]:
-    """Some hundred rows of a pass each, by their size; round by round."""
-    for key, gated in sorted(passes.items(), key=lambda item: item[1].round):
-        rows = sorted(gated.rows, key=lambda at: (size(at), at))
-        for place, start in enumerate(range(0, len(rows), KEPT_AT_ONCE)):
-            yield _Block(key, f"{place} {key}", gated, rows[start : start + KEPT_AT_ONCE])
+    """So many rows of a pass each at most, by their size; group by group."""
+    for key in chain.from_iterable(in_groups(passes).values()):
+        rows = sorted(passes[key].rows, key=lambda at: (size(at), at))
+        for place, start in enumerate(range(0, len(rows), most)):
+            yield _Block(key, f"{place} {key}", passes[key], rows[start : start + most])
 
 
-def _units(blocks: Iterable[_Block]) -> Iterator[list[_Block]]:
-    """Blocks that are computed together: as many of a round as fit, with the same in place of what
+def _units(blocks: Iterable[_Block], most: int = KEPT_AT_ONCE) -> Iterator[list[_Block]]:
+    """Blocks that are computed together: as many of a group as fit, with the same in place of what
     gates remove."""
     unit: list[_Block] = []
     for block in blocks:
         size = sum(len(waiting.rows) for waiting in unit) + len(block.rows)
         other = bool(unit) and (
             unit[0].gated.replacement is not block.gated.replacement
-            or unit[0].gated.round != block.gated.round
+            or unit[0].gated.together != block.gated.together
         )
-        if unit and (size > KEPT_AT_ONCE or other):
+        if unit and (size > most or other):
             yield unit
             unit = []
         unit.append(block)

@@ -20,7 +20,7 @@ from headscope.measure.sequence import MOST_DRAWS, Ended, bet_on, draws_to_win, 
 #: The draws that there are after each round; 30 win a bet at level 0.05 if none does as much.
 ROUNDS = (4, 8, 16, 30, 45, 65, 90, 120, 160, MOST_DRAWS)
 #: The round after which sets without a p, which give the size of an effect, are enough.
-SIZED = 2
+SIZED = 3
 
 Made = TypeVar("Made")
 #: The draws of a control for the heads of one case.
@@ -28,9 +28,9 @@ Series = tuple[Any, ...]
 
 
 def in_its_round(condition: Condition) -> Condition:
-    """A draw with the round in which it is measured; another condition as it is."""
+    """A condition with the round in which it is measured; what is no draw is in the first."""
     draw = condition.draw
-    return condition if draw is None else replace(condition, round=bisect(ROUNDS, draw))
+    return replace(condition, round=1 if draw is None else 1 + bisect(ROUNDS, draw))
 
 
 def decided(
@@ -58,7 +58,7 @@ def decided(
         if condition.draw is not None:
             series = _series(condition)
             last[series] = max(condition.round, last.get(series, 0))
-    now = dict.fromkeys(last, 0)
+    now = dict.fromkeys(last, 1)
 
     def series_of(test: Tested) -> set[Series]:
         return {_series(draw) for draws in _draws_of(test, found, planned) for draw in draws}
@@ -81,7 +81,7 @@ def decided(
         sized = {series for test in leading if test.p_draws is None for series in series_of(test)}
         going |= {series for series in sized if now[series] < SIZED}
         if not leading:
-            enough = bisect(ROUNDS, draws_to_win(level) - 1)
+            enough = 1 + bisect(ROUNDS, draws_to_win(level) - 1)
             going = {series for series in now if now[series] < enough}
         going = {series for series in going if now[series] < last[series]}
         if not going:

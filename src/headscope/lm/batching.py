@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -56,6 +56,18 @@ class Batch:
         tensors = (self.input_ids, self.attention_mask, self.position_ids)
         ids, mask, positions = (tensor.to(device) for tensor in tensors)
         return Batch(ids, mask, positions, self.cache)
+
+
+class Batches(Protocol):
+    """Keeps what was made of the losses of batches: of rows under gates, by the places of both."""
+
+    def kept(self, rows: Sequence[tuple[int, int]]) -> list[Any] | None:
+        """What was made of all of these, each a gate and a row; None unless all of it is there."""
+        ...
+
+    def keep(self, rows: Sequence[tuple[int, int]], made: Sequence[Any]) -> None:
+        """Take what was made of a batch."""
+        ...
 
 
 def collate(rows: Sequence[Sequence[int]], pad_id: int) -> Batch:

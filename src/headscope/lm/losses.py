@@ -23,7 +23,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from headscope.errors import InputError
-from headscope.lm.batching import Batch
+from headscope.lm.batching import Batch, Batches
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.hooks import (
     kept_output,
@@ -59,7 +59,9 @@ def token_losses(
     starts: Sequence[int] | None = None,
     batch_tokens: int = 8192,
     progress: Callable[[int, int], None] | None = None,
-) -> list[NDArray[np.float32]]:
+    reduce: Callable[[int, NDArray[np.float32]], Any] = lambda row, losses: losses,
+    batches: Batches | None = None,
+) -> list[Any]:
     """The negative log-likelihood of each token of each row, given those before it; no gradient.
 
     Rows of similar length share a batch; where memory does not suffice a batch is halved. Raises
@@ -70,9 +72,12 @@ def token_losses(
             predicts the first token. Where they are given, answers begin there (see
             `headscope.lm.positions`).
         progress: told after each batch how many rows of how many are done.
+        reduce: makes of a row, by its place, and its losses what is wanted of them.
+        batches: keeps what batches give, and says what is there already, under one gate, 0.
 
     Returns:
-        For each row a float32 array of len(row) - start losses in nats, empty where there is none.
+        For each row a float32 array of len(row) - start losses in nats, empty where there is none;
+        reduced.
     """
     first = [1] * len(rows) if starts is None else list(starts)
     if len(first) != len(rows):
@@ -84,19 +89,26 @@ def token_losses(
                 f"The start of row {index} is {start}; it must be at least 1, since nothing "
                 "predicts the first token."
             )
-    losses = [np.zeros(0, dtype=np.float32)] * len(rows)
+    losses = [reduce(row, np.zeros(0, dtype=np.float32)) for row in range(len(rows))]
     wanted = [index for index, row in enumerate(rows) if len(row) > first[index]]
     lengths = [len(rows[index]) for index in wanted]
     done = len(rows) - len(wanted)
 
-    def batch_losses(places: list[int]) -> list[NDArray[np.float32]]:
+    def batch_losses(places: list[int]) -> list[Any]:
         some = [wanted[place] for place in places]
+        named = [(0, row) for row in some]
+        if batches and (known := batches.kept(named)) is not None:
+            return known
         batch, learned = answer_batch(lm, [(rows[i], first[i]) for i in some])
         said = contextlib.nullcontext() if starts is None else answers_at([first[i] for i in some])
         with said:
             flat = losses_at(lm, batch, learned).cpu().numpy()
         counts = [len(rows[index]) - first[index] for index in some]
-        return np.split(flat, np.cumsum(counts)[:-1])
+        split = np.split(flat, np.cumsum(counts)[:-1])
+        made = [reduce(row, of_row) for row, of_row in zip(some, split, strict=True)]
+        if batches:
+            batches.keep(named, made)
+        return made
 
     with evaluating(lm.model), torch.no_grad():
         for places, part_losses in lm.in_batches(lengths, batch_tokens, batch_losses):

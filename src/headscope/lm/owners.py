@@ -133,6 +133,11 @@ def opened(model: Any) -> Iterator[None]:
         yield
 
 
+def is_open(model: Any) -> bool:
+    """Whether gates or recordings are open on a model, so that its passes are not its own."""
+    return any(holding.what == OPEN for holding in _held.get(inner_model(model), ()))
+
+
 def guarded(model: Any) -> contextlib.AbstractContextManager[Any]:
     """Refuse passes that other threads begin without asking here; the model is owned."""
     if _attaching.get():

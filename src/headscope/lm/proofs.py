@@ -138,12 +138,23 @@ def _place(lm: LanguageModel, settings: Mapping[str, Any]) -> Path | None:
                       for name in ("name_or_path", "vocab_size")],
         "settings": {name: str(value) for name, value in settings.items()},
         "dtype": str(lm.dtype),
-        "device": _device(lm.device),
-        "attention": kernel_name(lm.model),
-        "machine": [platform.machine(), torch.backends.cpu.get_cpu_capability()],
+        **_place_of(lm),
     }  # fmt: skip
     folder = kept_in(CHECKED)
     return folder and folder / f"{_key(about)}.json"
+
+
+def machinery(lm: LanguageModel) -> dict[str, Any]:
+    """What computes the numbers of a model: packages, device and kernels."""
+    return {"packages": {name: _version(name) for name in _PACKAGES}, **_place_of(lm)}
+
+
+def _place_of(lm: LanguageModel) -> dict[str, Any]:
+    return {
+        "device": _device(lm.device),
+        "attention": kernel_name(lm.model),
+        "machine": [platform.machine(), torch.backends.cpu.get_cpu_capability()],
+    }
 
 
 def conversion(model: Path, dtype: torch.dtype) -> Path | None:

@@ -11,8 +11,10 @@ of its position (see `headscope.lm.positions`)::
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -42,6 +44,11 @@ class Replacement(Protocol):
 
     def adding(self, site: AttentionSite, gate: torch.Tensor, positions: Positions) -> Adding:
         """What a gate (H,), or (B, H) with one a row, adds in one layer."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 (hexadecimal) of all that it adds follows from beside gate and rows."""
         ...
 
 
@@ -93,6 +100,11 @@ class Mean:
 
         return add
 
+    @cached_property
+    def digest(self) -> str:
+        """Of the means."""
+        return hashlib.sha256(np.ascontiguousarray(self.means).tobytes()).hexdigest()
+
 
 #: Outputs to draw from take so much memory at most, on the CPU and where each layer lies.
 _BYTES = 1 << 28
@@ -131,6 +143,14 @@ class Resample:
             return drawn * (removed[:, None] if gate.dim() == 2 else removed)
 
         return add
+
+    @cached_property
+    def digest(self) -> str:
+        """Of the outputs to draw from, and of how they are drawn."""
+        total = hashlib.sha256(f"{self.counts} {self.seed}".encode())
+        for _, outputs in sorted(self.outputs.items()):
+            total.update(outputs.cpu().float().numpy().tobytes())
+        return total.hexdigest()
 
 
 def replacement_of(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -25,7 +25,7 @@ from transformers.cache_utils import DynamicCache, DynamicLayer
 
 from headscope.errors import InputError, out_of_memory
 from headscope.heads import Gate
-from headscope.lm.batching import MOST_MASKED, Batch, memory_errors, release_memory
+from headscope.lm.batching import MOST_MASKED, Batch, Batches, memory_errors, release_memory
 from headscope.lm.gates import gate_tensor
 from headscope.lm.hooks import once_a_model
 from headscope.lm.inputs import evaluating
@@ -115,7 +115,9 @@ def answer_losses(
     gates: Sequence[Gate],
     replacements: Sequence[Replacement | None] | None = None,
     batch_tokens: int = 8192,
-) -> Iterator[tuple[int, list[NDArray[np.float32]]]]:
+    reduce: Callable[[int, NDArray[np.float32]], Any] = lambda row, losses: losses,
+    batches: Batches | None = None,
+) -> Iterator[tuple[int, list[Any]]]:
     """The losses of the wanted tokens of every row under each gate, one gate after the other.
 
     Raises `InputError` if a row is longer than the context or none of its tokens is wanted.
@@ -126,9 +128,11 @@ def answer_losses(
             `LanguageModel.gated`, or None for zero. The first wanted token of a row is where its
             answer begins.
         batch_tokens: upper bound of a padded batch's size; halved where memory does not suffice.
+        reduce: makes of a row, by its place, and its losses what is wanted of them.
+        batches: keeps what batches give, and says what is there already.
 
     Yields:
-        The place of a gate in `gates`, and for each row its losses, float32, in nats.
+        The place of a gate in `gates`, and for each row its losses, float32, in nats, reduced.
     """
     lm.check_lengths([row.ids for row in rows])
     for number, row in enumerate(rows):
@@ -142,7 +146,7 @@ def answer_losses(
             with memory_errors(), evaluating(lm.model), torch.no_grad():
                 passes = passes or _Passes(lm, rows, batch_tokens)
                 own = None if replacements is None else replacements[some[0]]
-                losses = passes.losses([gates[at] for at in some], own)
+                losses = passes.losses([gates[at] for at in some], own, reduce, some, batches)
         except torch.OutOfMemoryError:
             if batch_tokens <= max(len(row.ids) for row in rows):
                 raise
@@ -185,10 +189,15 @@ class _Passes:
         self.gates = 0
 
     def losses(
-        self, gates: Sequence[Gate], replacement: Replacement | None = None
-    ) -> list[list[NDArray[np.float32]]]:
-        """The losses of each row under each gate; their first layer is not below that of the
-        last ones."""
+        self,
+        gates: Sequence[Gate],
+        replacement: Replacement | None,
+        reduce: Callable[[int, NDArray[np.float32]], Any],
+        places: Sequence[int],
+        batches: Batches | None,
+    ) -> list[list[Any]]:
+        """The losses of each row under each gate, reduced; their first layer is not below that of
+        the last ones. `places` are those of the gates among all."""
         rows = len(self.rows)
         if len(gates) != self.gates:
             self.gates, self.layer = len(gates), 0
@@ -197,16 +206,23 @@ class _Passes:
         if self.shares:
             self._advance(min(*map(first_changed_layer, gates), self.lm.geometry.layers - 1))
         values = torch.stack([gate_tensor(self.lm.geometry, gate) for gate in gates])
-        found = [[np.zeros(0, np.float32)] * rows for _ in gates]
+        found: list[list[Any]] = [[None] * rows for _ in gates]
         cache = None
         if self.begin:
             with self.lm.gated(values[0] if len(gates) == 1 else values, replacement):
                 cache = self._read(len(gates))
         for number, bucket in enumerate(self.buckets):
-            own = values[0] if len(gates) == 1 else values[[at // rows for at in bucket]]
-            with self.lm.gated(own, replacement), self._replayed(number, bucket):
-                for at, losses in zip(bucket, self._bucket(bucket, cache), strict=True):
-                    found[at // rows][at % rows] = losses
+            named = [(places[at // rows], at % rows) for at in bucket]
+            made = batches.kept(named) if batches else None
+            if made is None:
+                own = values[0] if len(gates) == 1 else values[[at // rows for at in bucket]]
+                with self.lm.gated(own, replacement), self._replayed(number, bucket):
+                    losses = self._bucket(bucket, cache)
+                made = [reduce(row, of_row) for (_, row), of_row in zip(named, losses, strict=True)]
+                if batches:
+                    batches.keep(named, made)
+            for at, of_row in zip(bucket, made, strict=True):
+                found[at // rows][at % rows] = of_row
         return found
 
     def _advance(self, layer: int) -> None:

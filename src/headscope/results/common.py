@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from headscope.estimates import Baseline
+from headscope.estimates import UNWRITTEN, Baseline
+from headscope.evidence.pace import PlannedPart
 from headscope.evidence.rows import Evidence, Level, Tested
 from headscope.heads import Head, HeadScores, Rank, rank_words
 from headscope.runs import Record, Result, decode, entry
@@ -90,11 +91,15 @@ class ClusterJob(ModelResult):
     logs: str
     workers: int
     units_left: int
+    pending: bool = field(default=True, repr=False, metadata=UNWRITTEN)
 
-    @property
-    def pending(self) -> bool:
-        """The same command goes on with what the job has done."""
-        return True
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedWork(ModelResult):
+    """How long a comparison takes here, by part of the work."""
+
+    plan: tuple[PlannedPart, ...]
+    pending: bool = field(default=True, repr=False, metadata=UNWRITTEN)
 
 
 @dataclass(frozen=True)

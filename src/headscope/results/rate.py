@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from headscope.estimates import UNWRITTEN
 from headscope.results.common import Ablation, ModelResult, Ranking
 from headscope.runs import Record, entry
 
@@ -105,11 +106,7 @@ class RatingJob(RatingResult):
     logs: str
     chunks: int
     chunks_done: int
-
-    @property
-    def pending(self) -> bool:
-        """The same command adds up what the job has done."""
-        return True
+    pending: bool = field(default=True, repr=False, metadata=UNWRITTEN)
 
 
 @dataclass(frozen=True, kw_only=True)

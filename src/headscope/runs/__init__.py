@@ -8,7 +8,6 @@ from headscope.runs.codec import Record, Result, decode, encode, entry
 from headscope.runs.folder import (
     Elsewhere,
     Group,
-    Kept,
     Run,
     Share,
     begins,
@@ -17,6 +16,7 @@ from headscope.runs.folder import (
     whole,
     working_in,
 )
+from headscope.runs.kept import Kept, KeptNumbers, digest
 from headscope.runs.plain import dump_json, file_digest, folder_digest, plain
 from headscope.runs.protocol import carry_out, carry_out_again
 from headscope.runs.signature import Signature, collect_provenance, configuration
@@ -25,6 +25,7 @@ __all__ = [
     "Elsewhere",
     "Group",
     "Kept",
+    "KeptNumbers",
     "Record",
     "Result",
     "Run",
@@ -36,6 +37,7 @@ __all__ = [
     "collect_provenance",
     "configuration",
     "decode",
+    "digest",
     "dump_json",
     "encode",
     "entry",

@@ -54,11 +54,8 @@ class Result(Displayed, Record):
     seconds: float = 0.0
     verdict: str = ""
     cautions: tuple[str, ...] = ()
-
-    @property
-    def pending(self) -> bool:
-        """Whether the work goes on elsewhere, so that the run stays unfinished."""
-        return False
+    #: Whether the same command goes on, so that the run stays unfinished.
+    pending: bool = field(default=False, repr=False, metadata={"written": False})
 
 
 #: What results hold under its own name, in this order; what is not here stands in `details`.

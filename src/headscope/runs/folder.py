@@ -20,7 +20,7 @@ from glob import escape
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import quote, unquote
 
 from numpy.typing import NDArray
@@ -36,6 +36,7 @@ from headscope.heads.store import (
 )
 from headscope.progress import Report
 from headscope.runs.codec import Result, encode
+from headscope.runs.kept import KeptNumbers
 from headscope.runs.plain import dump_json, dump_jsonl, file_digest
 from headscope.runs.reading import SO_FAR, read_object, read_result
 from headscope.runs.signature import Signature, collect_provenance, now
@@ -62,6 +63,18 @@ _OF_WORKER, _COUNTS = ".worker-", "workers"
 
 class Elsewhere(Exception):
     """What the work would go on with is computed by other processes."""
+
+
+class Pace(Protocol):
+    """Told how long the units of a part take; it may end the work by an exception."""
+
+    def begin(self, title: str, done: float, total: float) -> None:
+        """Units of so much in all are computed from here on, those done left out."""
+        ...
+
+    def reached(self, done: float) -> None:
+        """So much is computed now."""
+        ...
 
 
 class Share(NamedTuple):
@@ -162,6 +175,8 @@ class Run:
         divide: lets workers compute units, named by part and name, while it counts by calling its
             second argument; None: this process computes all itself.
         share: of a worker, which holds no lock: what it computes.
+        beside: numbers that are kept for other runs, too; None: there are none.
+        pace: told how long units take; None: nobody asks.
     """
 
     path: Path
@@ -171,6 +186,8 @@ class Run:
     _passing: set[str] = field(default_factory=set, repr=False)
     divide: Callable[[Sequence[tuple[str, str]], Callable[[], None]], None] | None = None
     share: Share | None = None
+    beside: KeptNumbers | None = None
+    pace: Pace | None = None
     _left: list[tuple[str, str]] | None = field(default=None, repr=False)
 
     @property
@@ -396,31 +413,6 @@ class Run:
     def _writable(self) -> None:
         if self._lock is None and self.share is None:
             raise RuntimeError(f"{self.path}: this run is finished or closed and is not written to")
-
-
-class Kept(dict[str, Any]):
-    """The records of a part of a run by key, to which others are added; without a run its own."""
-
-    def __init__(self, run: Run | None, part: str) -> None:
-        super().__init__({} if run is None else run.read_part(part))
-        self._run, self._part = run, part
-
-    def reread(self) -> None:
-        """Take up what other processes have kept."""
-        if self._run is not None:
-            self.update(self._run.read_part(self._part))
-
-    def add(self, key: str, record: Any) -> None:
-        """Keep one more record."""
-        self[key] = record
-        if self._run is not None:
-            self._run.append_part(self._part, key, record)
-
-    def made(self, key: str, compute: Callable[[], Any]) -> Any:
-        """The record of a key, computed and kept if it is not there."""
-        if key not in self:
-            self.add(key, compute())
-        return self[key]
 
 
 def open_run(

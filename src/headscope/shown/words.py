@@ -100,6 +100,16 @@ def count(number: int, one: str, several: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else several or one + 's'}".replace(",", "\u202f")
 
 
+def duration(low: float, high: float | None = None) -> str:
+    """Seconds, or from how many to how many, such as `9 to 40 minutes`."""
+    high = low if high is None else high
+    units = {"hour": 3600, "minute": 60, "second": 1}
+    unit, size = next(item for item in units.items() if high >= 1.5 * item[1] or item[1] == 1)
+    digits = 1 if unit == "hour" and high < 10 * size else 0
+    ends = dict.fromkeys(f"{end / size:.{digits}f}" for end in (low, high))
+    return f"{' to '.join(ends)} {unit if [*ends] == ['1'] else unit + 's'}"
+
+
 def enumeration(parts: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
     return " and ".join(part for part in (", ".join(parts[:-1]), *parts[-1:]) if part)

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Protocol, TypeVar
@@ -17,17 +18,24 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Protocol,
 from headscope import options
 from headscope.evidence.blocks import few_sets, verdict
 from headscope.evidence.controls import Beside, Changing, Draws, SelectedHeads, planned
+from headscope.evidence.pace import OutOfTime, Pacing, Planned
 from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence, Statistic
 from headscope.evidence.sequence import decided, in_its_round
 from headscope.evidence.table import Numbers, evidence_of_parts
 from headscope.executors import Execution
 from headscope.heads import HeadSet, about_rank
 from headscope.progress import Progress
-from headscope.results.common import ComparedDetails, ComparedResult, ModelFacts, TableResult
+from headscope.results.common import (
+    ComparedDetails,
+    ComparedResult,
+    ModelFacts,
+    PlannedWork,
+    TableResult,
+)
 from headscope.runs import decode, encode
 from headscope.settings import UNSIGNED
 from headscope.shown.blocks import Shown
-from headscope.shown.words import sentence_of
+from headscope.shown.words import count, sentence_of
 from headscope.studies.comparison_page import Extras, Words, page
 from headscope.studies.examples import Examples as Examples
 from headscope.studies.models import PROMPTED, ModelChoice, about_model, run_with_model
@@ -230,11 +238,18 @@ class Comparison(Generic[Config, Part]):
         return page(result, self.words, self.extras(result, run))
 
     def run(
-        self, config: Config, out: Path | None = None, progress: Progress | None = None
+        self,
+        config: Config,
+        out: Path | None = None,
+        progress: Progress | None = None,
+        tell: Callable[[str], object] = lambda words: None,
     ) -> ComparedResult:
         """Compare, and return the command's result; a run that was stopped goes on where it was.
 
-        Raises `InputError` if the heads were found on the examples, unless that is allowed.
+        `tell` is given sentences about the time that it takes. With `minutes` the result is that
+        so far where these are over; with `plan` the time alone (`PlannedWork`). Raises `InputError`
+        if the heads were found on the examples, unless that is allowed, or if there is no result so
+        far.
         """
         began = time.monotonic()
         examples = self.read(config)
@@ -263,7 +278,28 @@ class Comparison(Generic[Config, Part]):
             **reference.given,
         }
 
-        def compute(run: Run) -> ComparedResult:
+        pacing = Pacing(
+            list(chain.from_iterable(conditions.values())),
+            config.alpha if config.in_sequence else None,
+            count(sum(map(len, examples.texts.values())), "example"),
+            tell,
+            config.minutes,
+            config.plan,
+        )
+        told: list[ComparedResult] = []
+
+        def compute(run: Run) -> Any:
+            run.pace = pacing
+            try:
+                return measured(run)
+            except Planned:
+                return PlannedWork(plan=tuple(pacing.told.values()))
+            except OutOfTime:
+                if not told:
+                    raise
+                return replace(told[-1], pending=True)
+
+        def measured(run: Run) -> ComparedResult:
             replaced = cache(lambda: reference.replacements(lm, config))
             bench = Bench(
                 lm, config, examples, chosen, conditions, plans, basis, replaced, run, progress
@@ -292,12 +328,13 @@ class Comparison(Generic[Config, Part]):
 
             def so_far(found: Evidence, made: Measured) -> None:
                 result = replace(result_of(found, made), model=decode(ModelFacts, about_model(lm)))
-                run.tell(replace(result, command=self.command, run=str(run.path)))
+                told[:] = [replace(result, command=self.command, run=str(run.path))]
+                run.tell(told[0])
                 if progress:
                     drawn = 1 + max(each.draw or 0 for each in found.conditions)
                     progress("draws until decided, at most", drawn, config.most_draws)
 
-            return result_of(*self._measured(bench, so_far))
+            return result_of(*self._measured(bench, so_far, pacing))
 
         return run_with_model(
             lm,
@@ -308,6 +345,7 @@ class Comparison(Generic[Config, Part]):
             compute,
             began,
             kind=self.result,
+            kept=config.kept,
             config=divided,
             chat=examples.chat,
             cautions=examples.cautions,
@@ -316,12 +354,17 @@ class Comparison(Generic[Config, Part]):
         )
 
     def _measured(
-        self, bench: Bench[Config, Part], so_far: Callable[[Evidence, Measured], None]
+        self,
+        bench: Bench[Config, Part],
+        so_far: Callable[[Evidence, Measured], None],
+        pacing: Pacing,
     ) -> tuple[Evidence, Measured]:
         """What is measured under all conditions, or, in sequence, under as many as decide."""
 
         def measure(wanted: Callable[[Condition], bool]) -> tuple[Evidence, Measured]:
-            made = self.measure(bench.under(wanted))
+            now = bench.under(wanted)
+            pacing.measuring(chain.from_iterable(now.conditions.values()))
+            made = self.measure(now)
             return made.evidence, made
 
         config = bench.config

@@ -23,6 +23,7 @@ from headscope.own import digest_of
 from headscope.progress import Progress, Steps
 from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import Result, decode
+from headscope.runs.kept import place_of_kept
 from headscope.runs.plain import file_digest
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option, Settings
 from headscope.shown.words import sentence_of
@@ -415,6 +416,15 @@ def resolved_chat(lm: LanguageModel, settings: PromptedSettings) -> PromptedSett
     return cast(PromptedSettings, dataclasses.replace(cast(Any, settings), chat=chat))
 
 
+def numbers_of(lm: LanguageModel, inputs: Mapping[str, str]) -> dict[str, Any]:
+    """All of a model that numbers of examples follow from, to the bit: its content hashes, what it
+    computes in, by what and on which kind of device."""
+    from headscope.lm.proofs import machinery
+
+    weights = [dtype_name(lm), lm.quantised, lm.dequantised]
+    return {"inputs": inputs, "computed in": weights, **machinery(lm)}
+
+
 def model_provenance(lm: LanguageModel) -> dict[str, Any]:
     """What a result tells about its model."""
     proved = lm.proved if getattr(lm, "loaded", True) else None
@@ -490,6 +500,7 @@ def run_with_model(
     config: Divided | None = None,
     chat: bool = False,
     cautions: tuple[str, ...] = (),
+    kept: str | None = None,
     **known: Any,
 ) -> AnyResult:
     """`carry_out` of a command with a model, which counts in its signature.
@@ -498,15 +509,19 @@ def run_with_model(
 
     A result that has a place for its model tells of it. `data` maps names to content hashes of what
     else is read, `cautions` say what seems wrong with it; `known` adds to the provenance. `config`
-    are the settings of a study whose units workers may compute, who are given them again.
+    are the settings of a study whose units workers may compute, who are given them again. `kept`
+    says where numbers are kept beside the runs (see `headscope.runs.kept`).
     """
-    from headscope.runs import carry_out
+    from headscope.lm.shards import shared
+    from headscope.runs import KeptNumbers, carry_out
     from headscope.studies.workers import divided
 
     if config is not None:
         compute = divided(compute, command, config, lm)
 
     def with_model(run: Run) -> Any:
+        if beside is not None and not shared():  # processes that share a model go the same way
+            run.beside = KeptNumbers(beside, lm.name, numbers_of(lm, of_model))
         computed: Any = compute(run)
         if before is not None and lm.identity_now(functions=False) != before:
             raise InputError(
@@ -521,8 +536,10 @@ def run_with_model(
     signed = {"computed_in": dtype_name(lm), **settings}
     templated = template_inputs(lm) if chat or through_template(signed) else {}
     about = about_prompts(lm) if templated else {}
+    beside = place_of_kept(kept)
     with lm.settled():
-        inputs = {**model_inputs(lm), **templated, **data}
+        of_model = {**model_inputs(lm), **templated}
+        inputs = {**of_model, **data}
         before = lm.identity_now(functions=False) if lm.within_reach else None
         return carry_out(
             command,

@@ -23,10 +23,6 @@ from headscope.shown.blocks import Section, Shown
 from headscope.studies.registry import COMMANDS, study_of
 from headscope.studies.study import OUT_FILE, Study, shown_of
 
-UNFINISHED = (
-    "This run has not ended: the same command goes on. Its p over draws are valid at any moment."
-)
-
 
 @dataclass(frozen=True)
 class Report(Settings):
@@ -68,12 +64,7 @@ def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = Non
             raise InputError(
                 f"{folder}: this run is not finished; run the same command again to finish it"
             )
-        shown = _shown(so_far, folder)
-        shown = replace(
-            shown,
-            title=f"So far: {shown.title}",
-            cautions=(UNFINISHED, *shown.cautions),
-        )
+        shown = _shown(replace(so_far, pending=True), folder)
     with naming(folder / "result.json", what):
         document = render(page_of(shown, folder, command))
     file.parent.mkdir(parents=True, exist_ok=True)

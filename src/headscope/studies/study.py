@@ -63,14 +63,18 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     """What a result shows, with what is said of any: whether the model does the task at all, what
     heads are ranked by, and its cautions."""
     from headscope.heads import rank_words  # not read by the command line before a command runs
-    from headscope.results.common import ClusterJob
+    from headscope.results.common import ClusterJob, PlannedWork
     from headscope.runs import encode
 
     if study.show is None:
         raise ValueError("this study has no `show`")
     if isinstance(result, ClusterJob):
         return _job(result)
+    if isinstance(result, PlannedWork):
+        return Shown("What it takes", "", [part.words for part in result.plan])
     shown = study.show(result, run)
+    if result.pending:
+        shown = so_far(shown)
     written = encode(getattr(result, "details", result))
     if by := rank_words(written):
         shown = replace(shown, facts=(*shown.facts, ("heads ranked by", by)))
@@ -102,6 +106,17 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     cautions = dict.fromkeys([*result.cautions, *shown.cautions])
     cautions.pop(shown.warning, None)
     return replace(shown, cautions=tuple(cautions))
+
+
+UNFINISHED = (
+    "This run has not ended: the same command goes on. Its p over draws are valid at any moment."
+)
+
+
+def so_far(shown: Shown) -> Shown:
+    """What a run shows that has not ended."""
+    cautions = (UNFINISHED, *shown.cautions)
+    return replace(shown, title=f"So far: {shown.title}", cautions=cautions)
 
 
 def _job(job: ClusterJob) -> Shown:

@@ -88,6 +88,9 @@ class Beside(Controlled):
     controls: options.Controls = DEFAULT
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
+    kept: options.KeptIn = field(default=None, metadata=UNSIGNED)
+    minutes: options.Minutes = field(default=None, metadata=UNSIGNED)
+    plan: options.Plan = field(default=False, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
         if isinstance(self.draws, str) and self.draws != "auto":

@@ -269,7 +269,7 @@ def interpretations(bench: Bench[UseSimultaneous, PairFile]) -> dict[str, list[d
             seconds = time.process_time() - began
             for each in rest:
                 made[each] = interpreted(drafts, source, points[each](), config.step)
-                within(len(made) / len(points))
+                within.report(len(made) / len(points))
             yield name, {"seconds": seconds, "outputs": [made[each] for each in points]}
 
     kept = kept_units(

@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 from headscope.errors import InputError
 from headscope.evidence.controls import Changing, Drawing, Draws, SelectedHeads, drawn
 from headscope.evidence.rows import AS_IS, NOTHING, ORIGINAL, SELECTED, Basis, Condition
-from headscope.evidence.runner import ZERO, Replacements, Within, kept_units, pass_of
+from headscope.evidence.runner import (
+    ZERO,
+    KeptBatches,
+    Pass,
+    Replacements,
+    Within,
+    alone,
+    kept_units,
+    pass_of,
+    rows_at_once,
+)
 from headscope.heads import (
     Amount,
     Geometry,
@@ -37,7 +47,7 @@ from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
 from headscope.progress import Progress
 from headscope.results.language_texts import LanguageSet
-from headscope.runs import Run
+from headscope.runs import Run, digest
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -219,17 +229,37 @@ def read_texts(
         if name in names
     }
 
+    # A batch takes seconds, so that its losses are kept in time; its size follows from the model.
+    batch_tokens = min(config.batch_tokens, rows_at_once(lm, 1.0, config.batch_tokens))
+    passes: dict[str, Pass] = {}
+
+    def pass_under(key: str) -> Pass:
+        condition, _ = removals[key]
+        if key not in passes:
+            by_kind = {condition.replacement: None} if key == AS_IS else replacements()
+            passes[key] = pass_of(condition, lm.geometry, (), by_kind)
+        return passes[key]
+
     def read(mine: Sequence[str], within: Within) -> Iterator[tuple[str, list[float]]]:
-        for key, (condition, _) in removals.items():
+        batches = KeptBatches(within, [""], 1.0)
+        for key in removals:
             missing = [unit for unit in mine if units[unit][1] == key]
-            by_kind = replacements() if missing and key != AS_IS else {condition.replacement: None}
-            with pass_of(condition, lm.geometry, (), by_kind).applied(lm):
+            if not missing:
+                continue
+            with pass_under(key).applied(lm):
                 for unit in missing:
+                    batches.begin(unit)
                     name = units[unit][0]
-                    yield unit, _losses(lm, name, documents[name], config, within)
+                    yield unit, _losses(lm, name, documents[name], batch_tokens, batches)
+
+    read_rows = {name: digest(texts.rows) for name, texts in documents.items()}
+
+    def decides(unit: str) -> Any:
+        name, key = units[unit]
+        return [read_rows[name], pass_under(key).decides, batch_tokens]
 
     sizes = {unit: len(documents[name].rows) for unit, (name, _) in units.items()}
-    kept = kept_units(run, "losses", TITLE, sizes, read, progress)
+    kept = kept_units(run, "losses", TITLE, sizes, read, progress, alone(lm, decides))
     return {
         name: Text(
             np.array(
@@ -248,16 +278,16 @@ def read_texts(
 
 
 def _losses(
-    lm: LanguageModel, name: str, documents: Documents, config: Changing, within: Within
+    lm: LanguageModel, name: str, documents: Documents, batch_tokens: int, batches: KeptBatches
 ) -> list[float]:
     from headscope.lm.losses import token_losses
 
-    def report(done: int, total: int) -> None:
-        if done < total:  # the end is told once it is kept
-            within(done)
+    def summed(row: int, losses: NDArray[np.float32]) -> float:
+        return float(losses.sum(dtype=np.float64))
 
-    losses = token_losses(lm, documents.rows, None, config.batch_tokens, report)
-    sums = [float(loss.sum(dtype=np.float64)) for loss in losses]
+    sums: list[float] = token_losses(
+        lm, documents.rows, None, batch_tokens, reduce=summed, batches=batches
+    )
     for place, value in zip(documents.places, sums, strict=True):
         if not np.isfinite(value):
             raise InputError(

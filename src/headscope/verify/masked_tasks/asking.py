@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +17,21 @@ from headscope import options
 from headscope.data.tasks import Example, Task, few_shot, prompt
 from headscope.errors import InputError
 from headscope.evidence.rows import Condition
-from headscope.evidence.runner import kept_units
+from headscope.evidence.runner import (
+    OF_BATCH,
+    OF_TEXTS,
+    SIGNS,
+    Within,
+    alone,
+    kept_units,
+    rows_at_once,
+)
 from headscope.heads import Geometry
 from headscope.heads.adaptation import Adaptation, read_adaptation, read_object
 from headscope.heads.resolve import place_of
 from headscope.progress import Progress
 from headscope.results.masked_tasks import MaskFacts
-from headscope.runs import Kept, Run
+from headscope.runs import Run
 from headscope.settings import UNSIGNED, Settings
 
 if TYPE_CHECKING:
@@ -93,6 +101,19 @@ class Asked:
             raise InputError(f"the task {self.task.name!r} has no instruction; give one")
         return self.instructed
 
+    def some(self, start: int, end: int) -> Asked:
+        """The same of some examples."""
+        task = dataclasses.replace(self.task, examples=self.task.examples[start:end])
+        instructed = self.instructed and self.instructed[start:end]
+        return Asked(task, self.bare[start:end], instructed)
+
+    def decides(self, instructed: bool) -> list[Any]:
+        """All that a model is asked, and how, as JSON."""
+        task = self.task
+        outputs = [example.output for example in task.examples]
+        how = [task.chat, task.answer_end, task.is_translation, task.answer_only]
+        return [self.prompts(instructed), outputs, how]
+
 
 @dataclass(frozen=True)
 class MaskRecord:
@@ -143,22 +164,41 @@ def ask(
     task, first = question.task, dict[str, tuple[str, Way]]()
     for condition, way in planned.items():
         first.setdefault(way.key, (f"{task.name}/{prefix}{condition.id}", way))
-    ways = dict(first.values())
 
-    def made(part: str, compute: Callable[[LanguageModel, Asked, Way, Asking], Any]) -> Kept:
-        units = dict.fromkeys(ways, len(task.examples))
-        return kept_units(
-            run,
-            part,
-            f"{task.name}: {part}",
-            units,
-            lambda mine, within: (
-                (name, compute(lm, question, ways[name], config)) for name in mine
-            ),
-            progress,
-        )
+    def made(
+        part: str, compute: Callable[..., Any], tokens: float, operations: float
+    ) -> dict[str, list[Any]]:
+        most = rows_at_once(lm, tokens, len(task.examples), operations)
+        blocks = [question.some(at, at + most) for at in range(0, len(task.examples), most)]
+        units = {
+            f"{name} {number}" if number else name: (way, block)
+            for name, way in first.values()
+            for number, block in enumerate(blocks)
+        }
 
-    losses, texts = made("nll", losses_of), made("texts", outputs_of) if write else None
+        def ways(mine: Sequence[str], within: Within) -> Iterator[tuple[str, Any]]:
+            for unit in mine:
+                way, block = units[unit]
+                yield unit, compute(lm, block, way, config)
+
+        def decides(unit: str) -> Any:
+            way, block = units[unit]
+            how = [config.max_new_tokens, config.paragraphs, config.batch_tokens]
+            return [block.decides(way.instructed), way.mask and way.mask.as_dict(), how]
+
+        sizes = {unit: len(block.task.examples) for unit, (_, block) in units.items()}
+        title = f"{task.name}: {part}"
+        kept = kept_units(run, part, title, sizes, ways, progress, alone(lm, decides))
+        columns: dict[str, list[Any]] = {name: [[], []] for name, _ in first.values()}
+        for unit, (way, _) in units.items():
+            for column, values in zip(columns[first[way.key][0]], kept[unit], strict=True):
+                column += values
+        return columns
+
+    length = sum(map(len, question.bare)) / (SIGNS * max(1, len(question.bare)))
+    losses = made("nll", losses_of, length, OF_BATCH)
+    written = length + (config.max_new_tokens or NEW_TOKENS)
+    texts = made("texts", outputs_of, written, OF_TEXTS) if write else None
     records = {}
     for condition, way in planned.items():
         name, _ = first[way.key]

@@ -34,19 +34,23 @@ from headscope.evidence.controls import Changing
 from headscope.evidence.rows import Condition
 from headscope.evidence.runner import (
     ZERO,
+    KeptBatches,
     Replacements,
     Within,
+    alone,
+    in_groups,
     kept_texts,
     kept_units,
     passes_of,
     prompts_of,
     room_for,
+    rows_at_once,
 )
 from headscope.heads import Gate, HeadSet
 from headscope.installed import Parts
 from headscope.own import OwnMeasure
 from headscope.progress import Progress
-from headscope.runs import Kept, Run
+from headscope.runs import Kept, Run, digest
 from headscope.settings import GIVEN
 
 if TYPE_CHECKING:
@@ -377,18 +381,21 @@ def kept_losses(
     def put(keys: Iterable[str]) -> tuple[list[Gate], list[Replacement | None]]:
         return [passes[key].gate for key in keys], [passes[key].replacement for key in keys]
 
-    rounds: dict[int, list[str]] = {}
-    for key, gated in passes.items():
-        rounds.setdefault(gated.round, []).append(key)
+    groups = in_groups(passes)
     units = {
-        f"{name} {number}" + (f" @{at}" if at else ""): (name, [keys[place] for place in some])
-        for at, keys in sorted(rounds.items())
+        f"{name} {number}" + (f" @{group}" if group else ""): (
+            name,
+            [keys[place] for place in some],
+        )
+        for group, keys in groups.items()
         for name, (rows, _) in texts.items()
         for number, some in enumerate(together(rows, *put(keys)))
     }
+    # A batch takes seconds, so that its losses are kept in time; its size follows from the model.
+    batch_tokens = min(batch_tokens, rows_at_once(lm, 1.0, batch_tokens))
 
-    def read(mine: Sequence[str], within: Within) -> Iterator[tuple[str, dict[str, Any]]]:
-        for keys, (name, (rows, kinds)) in product(rounds.values(), texts.items()):
+    def read(mine: Sequence[str], within: Within) -> Iterator[tuple[str, list[Any]]]:
+        for keys, (name, (rows, kinds)) in product(groups.values(), texts.items()):
             asked = [
                 unit
                 for unit, (of_part, some) in units.items()
@@ -396,19 +403,37 @@ def kept_losses(
             ]
             wanted = {key for unit in asked for key in units[unit][1]}
             own = [key for key in keys if key in wanted]
-            made = answer_losses(lm, rows, *put(own), batch_tokens)
-            for unit in asked:
-                some = islice(made, len(units[unit][1]))
-                yield unit, {own[at]: by_kind(kinds, losses) for at, losses in some}
 
-    def by_kind(kinds: Iterable[NDArray[np.intp]], losses: Iterable[NDArray[np.float32]]) -> Any:
-        pairs = zip(kinds, losses, strict=True)
-        return [np.bincount(kind, weights=nats, minlength=3).tolist() for kind, nats in pairs]
+            def by_kind(
+                row: int, losses: NDArray[np.float32], kinds: Sequence[NDArray[np.intp]] = kinds
+            ) -> list[float]:
+                sums: list[float] = np.bincount(kinds[row], weights=losses, minlength=3).tolist()
+                return sums
+
+            batches = KeptBatches(within, own, 1 / len(rows))
+            made = answer_losses(lm, rows, *put(own), batch_tokens, by_kind, batches)
+            for unit in asked:  # which is computed when its first gate is asked for
+                batches.begin(unit)
+                by_key = {own[at]: of_rows for at, of_rows in islice(made, len(units[unit][1]))}
+                yield unit, [by_key[key] for key in units[unit][1]]
+
+    read_rows = {
+        name: digest([[row.ids, row.places, kind] for row, kind in zip(rows, kinds, strict=True)])
+        for name, (rows, kinds) in texts.items()
+    }
+
+    def decides(unit: str) -> Any:
+        name, keys = units[unit]
+        return [read_rows[name], [passes[key].decides for key in keys], batch_tokens]
 
     sizes = {unit: len(keys) for unit, (_, keys) in units.items()}
-    kept = kept_units(run, "reference-losses", "reading references", sizes, read, progress)
+    kept = kept_units(
+        run, "reference-losses", "reading references", sizes, read, progress, alone(lm, decides)
+    )
     sums = {
-        (units[unit][0], key): row_sums for unit in units for key, row_sums in kept[unit].items()
+        (name, key): row_sums
+        for unit, (name, keys) in units.items()
+        for key, row_sums in zip(keys, kept[unit], strict=True)
     }
     losses = {
         name: ReferenceLosses(

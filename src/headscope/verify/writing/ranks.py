@@ -94,7 +94,10 @@ def kept_ranks(
     def ranked(block: Sequence[int]) -> list[list[int]]:
         return _ranks(lm, [forms[at] for at in block], batch_tokens)
 
-    return kept_rows(lm, passes, ranked, run, "ranks", "ranking answers", progress)
+    def decides(block: Sequence[int]) -> list[Forms]:
+        return [forms[at] for at in block]
+
+    return kept_rows(lm, passes, ranked, run, "ranks", "ranking answers", progress, decides)
 
 
 def _ranks(lm: LanguageModel, forms: Sequence[Forms], batch_tokens: int) -> list[list[int]]:

@@ -1,0 +1,106 @@
+"""How long a comparison takes: told once something of it is measured, and ended in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from headscope.errors import InputError
+from headscope.evidence.rows import Condition
+from headscope.measure.sequence import draws_to_win
+from headscope.shown.words import count, duration
+
+#: Seconds of work from which on the time of all of it is told.
+ENOUGH = 1.0
+
+
+class OutOfTime(InputError):
+    """The minutes that a comparison may take are over; what is measured is kept."""
+
+
+class Planned(Exception):
+    """The time that a comparison takes is known, and nothing else was asked for."""
+
+
+@dataclass(frozen=True)
+class PlannedPart:
+    """A part of the work: the draws of every kind and the conditions that are measured, and the
+    seconds that these take here; each at least, where draws decide early, and at most."""
+
+    title: str
+    draws: tuple[int, int]
+    conditions: tuple[int, int]
+    seconds: tuple[float, float]
+    words: str
+
+
+@dataclass(eq=False)
+class Pacing:
+    """Reckons how long the conditions of a comparison take from those that were measured.
+
+    Attributes:
+        conditions: all that there may be.
+        level: of the bet on draws one after another; None: their number is fixed.
+        examples: what is measured under each, such as `60 sentences`.
+        tell: is given a sentence about each part of the work, once.
+        minutes: after which the work ends with `OutOfTime`; None: when it is done.
+        plan: end with `Planned` once the time is known.
+    """
+
+    conditions: Iterable[Condition]
+    level: float | None
+    examples: str
+    tell: Callable[[str], object]
+    minutes: float | None = None
+    plan: bool = False
+    now: int = 1
+    told: dict[str, PlannedPart] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._began = time.monotonic()
+        every = {each.key: each for each in self.conditions}.values()
+        drawn = {
+            (each.kind, each.of, each.case, each.draw) for each in every if each.draw is not None
+        }
+        numbers = [draw for *_, draw in drawn if draw is not None]
+        self._kinds = len({kind for kind, *_ in drawn})
+        most = max(numbers, default=-1) + 1
+        few = most if self.level is None else min(most, draws_to_win(self.level))
+        self._draws = few, most
+        least = sum(each.draw is None or each.draw < few for each in every)
+        self._conditions = least, len(every)
+
+    def measuring(self, conditions: Iterable[Condition]) -> None:
+        """These conditions are measured from here on, those that are there left out."""
+        self.now = max(1, len({each.key for each in conditions}))
+
+    def begin(self, title: str, done: float, total: float) -> None:
+        """See `headscope.runs.folder.Pace`."""
+        self._part = title, done, total, time.monotonic()
+
+    def reached(self, done: float) -> None:
+        """See `headscope.runs.folder.Pace`."""
+        title, before, total, began = self._part
+        seconds = time.monotonic() - began
+        if done > before and title not in self.told and seconds >= ENOUGH:
+            # So long takes one condition of those that are measured together.
+            each = seconds / (done - before) * total / self.now
+            low, high = (each * number for number in self._conditions)
+            self.told[title] = PlannedPart(
+                title, self._draws, self._conditions, (low, high), self._words(title, low, high)
+            )
+            self.tell(self.told[title].words)
+            if self.plan:
+                raise Planned
+        if self.minutes is not None and time.monotonic() - self._began > 60 * self.minutes:
+            raise OutOfTime(
+                f"the {self.minutes:g} minutes are over; what is measured is kept, and the same "
+                "command goes on"
+            )
+
+    def _words(self, title: str, low: float, high: float) -> str:
+        few, most = self._draws
+        draws = count(most, "draw") if few == most else f"{few} to {count(most, 'draw')}"
+        kinds = f" of {count(self._kinds, 'kind')}" if self._kinds > 1 else ""
+        return f"{title}: {draws}{kinds} × {self.examples}: {duration(low, high)} here"

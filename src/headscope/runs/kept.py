@@ -1,0 +1,129 @@
+"""What is computed is kept: in its run, and beside the runs for any other that needs the same.
+
+Beside the runs a unit of work lies under a digest of all that its numbers follow from: the model,
+the packages and the code, the rows of tokens or the prompts, the gates and what replaces removed
+heads, and what is measured. So another run that comes to the same unit takes it from there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from headscope.errors import InputError
+from headscope.heads.store import write_bytes
+from headscope.runs.plain import dump_json
+
+if TYPE_CHECKING:
+    from headscope.runs.folder import Run
+
+#: Where numbers are kept if nobody says otherwise, and what says that they are not.
+PLACE: Path | None = Path("runs", "kept")
+NOWHERE = "none"
+
+
+class Kept(dict[str, Any]):
+    """The records of a part of a run by key, to which others are added; without a run its own."""
+
+    def __init__(self, run: Run | None, part: str) -> None:
+        super().__init__({} if run is None else run.read_part(part))
+        self._run, self._part = run, part
+
+    def reread(self) -> None:
+        """Take up what other processes have kept."""
+        if self._run is not None:
+            self.update(self._run.read_part(self._part))
+
+    def add(self, key: str, record: Any) -> None:
+        """Keep one more record."""
+        self[key] = record
+        if self._run is not None:
+            self._run.append_part(self._part, key, record)
+
+    def made(self, key: str, compute: Callable[[], Any]) -> Any:
+        """The record of a key, computed and kept if it is not there."""
+        if key not in self:
+            self.add(key, compute())
+        return self[key]
+
+
+@dataclass(frozen=True)
+class KeptNumbers:
+    """Units of work beside the runs, each a file under the digest of what it follows from.
+
+    `model` is the name that entries are listed under; `about` all that numbers follow from beside
+    what `digest` is given.
+    """
+
+    folder: Path
+    model: str
+    about: Mapping[str, Any]
+
+    def digest(self, part: str, of: Any) -> str:
+        """The digest of a unit of a part, of which `of` says all that decides its numbers."""
+        return digest({"about": self.about, "code": _code(), "part": part, "of": of})
+
+    def read(self, key: str) -> Any:
+        """The numbers of a unit; None where there are none, or others than were written."""
+        file = self._file(key)
+        try:
+            entry = json.loads(file.read_bytes())
+            numbers = entry["numbers"]
+            if entry["key"] != key or entry["digest"] != digest(numbers):
+                return None
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            return None  # what is not there, or is damaged, is computed again
+        with suppress(OSError):  # of somebody else; the time only tells what has not been used
+            os.utime(file)
+        return numbers
+
+    def write(self, key: str, numbers: Any) -> None:
+        """Keep the numbers of a unit."""
+        entry = {"key": key, "model": self.model, "digest": digest(numbers), "numbers": numbers}
+        file = self._file(key)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(file, dump_json(entry).encode())
+
+    def _file(self, key: str) -> Path:
+        return self.folder / key[:2] / f"{key}.json"
+
+
+def place_of_kept(kept: str | None) -> Path | None:
+    """The folder that an option names; None: numbers are not kept beside the runs.
+
+    Raises `InputError` for a folder that is named and cannot be written to.
+    """
+    folder = PLACE if kept is None else None if kept == NOWHERE else Path(kept)
+    if folder is None:
+        return None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        writable = os.access(folder, os.W_OK)
+    except OSError:
+        writable = False
+    if not writable and kept is not None:
+        raise InputError(
+            f"--kept {kept}: is no folder that can be written to; name another, or none"
+        )
+    return folder if writable else None
+
+
+def digest(value: Any) -> str:
+    """SHA-256 (hexadecimal) of a value as JSON."""
+    return hashlib.sha256(dump_json(value).encode()).hexdigest()
+
+
+@cache
+def _code() -> str:
+    """A digest of the package's code, which its version alone does not tell."""
+    total = hashlib.sha256()
+    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+        total.update(file.read_bytes())
+    return total.hexdigest()
