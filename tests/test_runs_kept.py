@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 import process_helpers
 from command_runs import CommandRun
-from conftest import Said
+from conftest import Said, json_of
 from headscope.errors import InputError
 from headscope.evidence import runner
 from headscope.evidence.runner import alone
@@ -66,9 +67,8 @@ def test_what_is_kept_comes_back_for_the_same_alone(
 
 
 def change(text: str) -> str:
-    entry = json.loads(text)
-    entry["numbers"][0][0][0] += 1.0
-    return json.dumps(entry)
+    header, _, numbers = text.partition("\n")
+    return f"{header}\n{numbers.replace('1', '2', 1)}"
 
 
 @pytest.mark.parametrize(
@@ -80,12 +80,12 @@ def test_a_damaged_entry_is_computed_again(
     kept = tmp_path / "kept"
     config = settings(draws=1, loss_draws=1, kept=str(kept))
     whole = comparison.run(config, tmp_path / "whole")
-    entries = {file: file.read_text("utf-8") for file in kept.rglob("*.json")}
+    entries = {file: file.read_text("utf-8") for file in kept.rglob("*.jsonl")}
     for file, text in entries.items():
         file.write_text(damage(text), "utf-8")
     again = comparison.run(config, tmp_path / "again")
     assert again.evidence == whole.evidence
-    assert {file: file.read_text("utf-8") for file in kept.rglob("*.json")} == entries
+    assert {file: file.read_text("utf-8") for file in kept.rglob("*.jsonl")} == entries
 
 
 @pytest.mark.parametrize("measure", ["loss", "text"])
@@ -137,9 +137,9 @@ def test_every_command_takes_what_another_run_has_kept(
 
     for run in runs:
         with contextlib.chdir(run.folder.parents[1]):
-            before = len([*kept.rglob("*.json")])
+            before = len([*kept.rglob("*.jsonl")])
             first = again(run, 1)
-            assert len([*kept.rglob("*.json")]) > before or run.command == "verify layers", run
+            assert len([*kept.rglob("*.jsonl")]) > before or run.command == "verify layers", run
             with monkeypatch.context() as patched:
                 patched.setattr(KeptNumbers, "write", refused)
                 assert again(run, 2) == first
@@ -234,3 +234,26 @@ def test_a_plan_tells_the_time_and_the_run_goes_on(
     assert part.words in text_of(shown_of(comparison.study, plan, tmp_path / "run"), "run")
     whole = comparison.run(settings(), tmp_path / "run")
     assert whole.evidence == comparison.run(settings(), tmp_path / "whole").evidence
+
+
+def test_the_cache_lists_and_prunes(
+    command: Callable[..., Said], tmp_path: Path, loaded: None
+) -> None:
+    kept = tmp_path / "kept"
+    comparison.run(settings(draws=2, loss_draws=2, kept=str(kept)), tmp_path / "run")
+    files = [*kept.rglob("*.jsonl")]
+    size = sum(file.stat().st_size for file in files)
+    old, damaged, *rest = files
+
+    def listed(*more: object) -> Any:
+        return json_of(command("cache", "--kept", kept, *more, "--json").out)
+
+    assert listed()["numbers"] == {"pocket": size}
+    os.utime(old, (0, 0))
+    damaged.write_text("{", "utf-8")
+    assert listed()["numbers"]["damaged"] == 1
+    gone = old.stat().st_size + 1
+    pruned = listed("--prune", 30)
+    left = sum(file.stat().st_size for file in rest)
+    assert (pruned["numbers"], pruned["pruned"]) == ({"pocket": left}, gone)
+    assert sorted(kept.rglob("*.jsonl")) == sorted(rest)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -74,25 +74,39 @@ class KeptNumbers:
         """The numbers of a unit; None where there are none, or others than were written."""
         file = self._file(key)
         try:
-            entry = json.loads(file.read_bytes())
-            numbers = entry["numbers"]
-            if entry["key"] != key or entry["digest"] != digest(numbers):
+            head, _, numbers = file.read_bytes().partition(b"\n")
+            header = json.loads(head)
+            if (header["key"], header["digest"]) != (key, hashlib.sha256(numbers).hexdigest()):
                 return None
+            kept = json.loads(numbers)
         except (OSError, ValueError, LookupError, TypeError, RecursionError):
             return None  # what is not there, or is damaged, is computed again
         with suppress(OSError):  # of somebody else; the time only tells what has not been used
             os.utime(file)
-        return numbers
+        return kept
 
     def write(self, key: str, numbers: Any) -> None:
-        """Keep the numbers of a unit."""
-        entry = {"key": key, "model": self.model, "digest": digest(numbers), "numbers": numbers}
+        """Keep the numbers of a unit: a line that says whose they are, and a line of them."""
+        line = dump_json(numbers).encode()
+        header = {"key": key, "model": self.model, "digest": hashlib.sha256(line).hexdigest()}
         file = self._file(key)
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(file, dump_json(entry).encode())
+        write_bytes(file, dump_json(header).encode() + b"\n" + line)
 
     def _file(self, key: str) -> Path:
-        return self.folder / key[:2] / f"{key}.json"
+        return self.folder / key[:2] / f"{key}.jsonl"
+
+
+def kept_numbers(folder: Path) -> Iterator[tuple[Path, str]]:
+    """The entries of a folder of `KeptNumbers`, each with the name of its model, or "" where it is
+    damaged."""
+    for file in sorted(folder.glob("??/*.jsonl")):
+        with file.open("rb") as lines:
+            try:
+                model = str(json.loads(lines.readline())["model"])
+            except (ValueError, LookupError, TypeError, RecursionError):
+                model = ""
+        yield file, model
 
 
 def place_of_kept(kept: str | None) -> Path | None:

@@ -17,6 +17,7 @@ from headscope.compare.overlap_sets import overlaps
 from headscope.data.pairs import PairFile
 from headscope.evidence.blocks import few_sets
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, SelectedHeads, planned
+from headscope.evidence.pace import Pacing
 from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence
 from headscope.evidence.sequence import decided, in_its_round
 from headscope.find.translation_score_config import TranslationScore
@@ -36,7 +37,8 @@ from headscope.progress import Progress
 from headscope.results.atlas import AtlasData, AtlasOverlap, AtlasResult
 from headscope.results.removal import RemovalDetails, Removed
 from headscope.runs import Run, decode, plain
-from headscope.settings import Nested, Option
+from headscope.settings import UNSIGNED, Nested, Option
+from headscope.shown.words import count
 from headscope.studies.atlas_show import show_atlas
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import parts_of
@@ -82,6 +84,7 @@ class Atlas(Controlled):
     controls: options.Controls = DEFAULT
     ablate: options.Ablate = "zero"
     check: Annotated[int | None, options.VERIFY_LIMIT] = None
+    kept: options.KeptIn = field(default=None, metadata=UNSIGNED)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
 
     def __post_init__(self) -> None:
@@ -89,8 +92,16 @@ class Atlas(Controlled):
         super().__post_init__()
 
 
-def atlas(config: Atlas, out: Path | None = None, progress: Progress | None = None) -> AtlasResult:
-    """Make the atlas and its report; a run that was stopped goes on where it was."""
+def atlas(
+    config: Atlas,
+    out: Path | None = None,
+    progress: Progress | None = None,
+    tell: Callable[[str], object] = lambda words: None,
+) -> AtlasResult:
+    """Make the atlas and its report; a run that was stopped goes on where it was.
+
+    `tell` is given a sentence about the time that the check takes.
+    """
     from headscope.find.capture import check_peaks
     from headscope.find.translation_score_config import check_aligner
 
@@ -111,11 +122,12 @@ def atlas(config: Atlas, out: Path | None = None, progress: Progress | None = No
     }
 
     def compute(run: Run) -> AtlasResult:
-        return _make(lm, config, found_on, checked_on, reference, run, progress)
+        return _make(lm, config, found_on, checked_on, reference, run, progress, tell)
 
     data, seed = pair_inputs(found_on, checked_on), config.score.seed
     result = run_with_model(
         lm, COMMAND, out, settings, data, compute, began, seed=seed, kind=AtlasResult,
+        kept=config.kept,
         cautions=pair_cautions(found_on, checked_on),
     )  # fmt: skip
     check_peaks(str(result.run), config.score.keep_peaks)
@@ -130,6 +142,7 @@ def _make(
     reference: Reference,
     run: Run,
     progress: Progress | None,
+    tell: Callable[[str], object],
 ) -> AtlasResult:
     from headscope.find.translation_scores import translation_score
 
@@ -149,7 +162,7 @@ def _make(
     heads = mean.top(k, rank)
     texts = ([pair.source for pair in file.pairs] for file in checked_on.values())
     basis = Basis.on(lm, texts, avoid=mean.select(config.threshold))
-    evidence, details = _check(lm, config, heads, basis, checked_on, reference, run, progress)
+    evidence, details = _check(lm, config, heads, basis, checked_on, reference, run, progress, tell)
     return AtlasResult(
         **vars(describe_all(scores, *how)),
         **works,
@@ -197,6 +210,7 @@ def _check(
     reference: Reference,
     run: Run,
     progress: Progress | None,
+    tell: Callable[[str], object],
 ) -> tuple[Evidence, RemovalDetails]:
     """What the model does as it is, without the top heads, and under their controls."""
     removal = Removal(
@@ -216,9 +230,13 @@ def _check(
     under = planned([SelectedHeads(heads)], how, basis, removal.ablate)
     if removal.in_sequence:
         under = tuple(map(in_its_round, under))
+    sentences = sum(len(pairs.pairs) for pairs in checked_on.values())
+    level = LEVEL if removal.in_sequence else None
+    run.pace = pacing = Pacing(under, level, count(sentences, "sentence"), tell)
 
     def measure(wanted: Callable[[Condition], bool]) -> tuple[Evidence, Removed]:
         asked = [*filter(wanted, under)]
+        pacing.measuring(asked)
         return removal_run(lm, checked_on, asked, removal, run, replacements, progress)
 
     evidence, removed = decided({"": under}, measure, leads, LEVEL, removal.in_sequence)
