@@ -27,8 +27,9 @@ class Cache(Settings):
 
     Numbers that one run has measured are kept for others, by model; --prune deletes those that no
     run has used for some days. With a file its weights are dequantised and kept, so that later
-    commands with this file and dtype read them as they are; numbers stay the same. What processes that were killed have left
-    behind (there, in the system's folder for temporary files, and below runs/inputs) is listed too.
+    commands with this file and dtype read them as they are; numbers stay the same. What processes
+    that were killed have left behind (there, in the system's folder for temporary files, and below
+    runs/inputs) is listed too.
     """
 
     gguf: Annotated[

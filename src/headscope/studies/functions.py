@@ -32,6 +32,7 @@ from headscope.heads.hub import Artifact
 from headscope.heads.resolve import LIST, save_scores
 from headscope.heads.store import write_bytes
 from headscope.own import OwnMeasure
+from headscope.progress import Progress
 from headscope.runs import Result, begins, file_digest
 from headscope.scratch import scratch
 from headscope.settings import Final, GivenOption, Held, build, options_in, plain_type
@@ -102,7 +103,11 @@ def function_of(command: str) -> Callable[..., Any]:
                     f"{functions[0]} is a function, which other processes do not have; take one "
                     "worker"
                 )
-            helpers = {"out": out and Path(out), "progress": progress, "tell": print}
+            helpers = {
+                "out": out and Path(out),
+                "progress": progress,
+                "tell": _tell_beside(progress),
+            }
             return study.run(settings, **{name: helpers[name] for name in helpers if name in takes})
 
     described: Any = call
@@ -115,6 +120,11 @@ def function_of(command: str) -> Callable[..., Any]:
     )
     described.__signature__ = _signature(options, names, takes)
     return call
+
+
+def _tell_beside(progress: Progress | None) -> Callable[[str], object]:
+    """What sentences about the work go to: where its progress is shown, or nowhere."""
+    return (lambda words: None) if progress is None else partial(print, file=sys.stderr)
 
 
 @contextmanager
