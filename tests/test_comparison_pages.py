@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from command_runs import CommandRun
-from headscope.evidence.blocks import places, unmoved
+from headscope.evidence.blocks import places
+from headscope.evidence.headline import unmoved
 from headscope.results.common import ComparedResult
 from headscope.shown.blocks import METHOD, Forest, HeadSets, Shown, Table
 from headscope.studies.comparison import Comparison

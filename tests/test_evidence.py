@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from frozen_numbers import FILES, SCORES
 from headscope.errors import InputError
 from headscope.estimates import Estimate
-from headscope.evidence.blocks import MORE, NO_MORE, OPEN, few_sets, least_draws, moved, verdict
 from headscope.evidence.controls import CONTROLS, Draws, control_named, drawn, sets_of
 from headscope.evidence.controls.equal_norm import output_norms
+from headscope.evidence.headline import MORE, NO_MORE, OPEN, few_sets, least_draws, moved, verdict
 from headscope.evidence.rows import SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import Geometry, HeadSet

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headscope.errors import InputError
-from headscope.evidence.blocks import MORE, NO_MORE
+from headscope.evidence.headline import MORE, NO_MORE
 from headscope.results.common import Leakage
 from headscope.results.removal import Measuring, RemovalResult, Removed, removal_of
 from headscope.runs.folder import reopen_run

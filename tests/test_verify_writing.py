@@ -21,8 +21,8 @@ from find_helpers import model, tokenizer, wrapped
 from headscope.data.transfer import Answer, TransferPrompt, written
 from headscope.data.words import plain_words
 from headscope.errors import InputError
-from headscope.evidence.blocks import MORE, OPEN, in_cases, unmoved
 from headscope.evidence.controls import Draws, planned
+from headscope.evidence.headline import MORE, OPEN, in_cases, unmoved
 from headscope.evidence.rows import SELECTED, SHARE, Condition, Statistic
 from headscope.evidence.table import evidence_of_parts, own_heads
 from headscope.heads import Geometry, HeadSet

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headscope import options
 from headscope.compare.overlap_sets import overlaps
 from headscope.data.pairs import PairFile
-from headscope.evidence.blocks import few_sets
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, SelectedHeads, planned
+from headscope.evidence.headline import few_sets
 from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence
 from headscope.evidence.sequence import decided, in_its_round
 from headscope.find.translation_score_config import TranslationScore

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from headscope.ablations import gives
 from headscope.compare.overlap_sets import group_overlaps
-from headscope.evidence.blocks import by_part, forest, tables, uncertainty, verdict
+from headscope.evidence.blocks import by_part, forest, tables
+from headscope.evidence.headline import Case, headline, uncertainty
 from headscope.results.atlas import AtlasOverlap, AtlasResult
 from headscope.results.translation_score import TranslationScores
 from headscope.shown.blocks import METHOD, HeadSets, NotMeasured, Section, Shown
-from headscope.shown.words import MEAN, count, enumeration, languages_of
+from headscope.shown.words import MEAN, count, enumeration, languages_of, sentence_of
 from headscope.studies.find.translation_score import (
     alignment_finding,
     classes_table,
@@ -51,29 +54,37 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
         Section(METHOD, [], after=_method(result)),
     ]
     languages = {code for name in directions for code in languages_of(name) if code}
+    finding = _finding(result, by)
     return Shown(
         "Atlas of attention heads",
         "Which heads find the source word while the model translates, and what happens without "
         "them?",
-        _finding(result, by),
-        *uncertainty(evidence, "chrf", [evidence.main], _examples(result)),
-        list(_cautions(result)),
-        [
+        finding,
+        uncertainty(
+            evidence, leads(evidence)[0], [evidence.main], _examples(result), " ".join(finding)
+        ),
+        cautions=list(_cautions(result)),
+        facts=[
             *model_facts(result.model_name, len(result.scored)),
             ("directions", str(len(directions))),
             ("languages", str(len(languages))),
             *ablation_facts(result.details),
         ],
-        sections,
-        every_head(parts, result, by),
+        sections=sections,
+        figure=every_head(parts, result, by),
+        next=result.next,
     )
 
 
 def _finding(result: AtlasResult, by: str) -> list[str]:
     answer, _ = alignment_finding(result, by)
-    evidence = result.evidence
-    removal = verdict(evidence, leads(evidence)[0])
-    return [answer, f"Removal of the {evidence.main.k} best: {removal}."]
+    evidence = replace(result.evidence, asked=result.details.draws)
+    main = evidence.main
+    best = "" if main.gate else f"Without the {main.k} best heads"
+    if gives(main.replacement):
+        best = f"With the {main.k} best heads {main.done}"
+    removal = headline(evidence, [Case(leads(evidence)[0], main, lead=best)], "sentence")
+    return [sentence_of(removal), answer]
 
 
 def _examples(result: AtlasResult) -> str:

@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from headscope import options
-from headscope.evidence.blocks import few_sets, verdict
 from headscope.evidence.controls import Beside, Changing, Draws, SelectedHeads, planned
+from headscope.evidence.headline import OPEN, Case, few_sets, headline
 from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence, Statistic
 from headscope.evidence.sequence import decided, in_its_round
 from headscope.evidence.table import Numbers, evidence_of_parts
@@ -30,6 +30,7 @@ from headscope.shown.blocks import Shown
 from headscope.shown.words import sentence_of
 from headscope.studies.comparison_page import Extras, Words, page
 from headscope.studies.examples import Examples as Examples
+from headscope.studies.going_on import Spent, going_on
 from headscope.studies.models import PROMPTED, ModelChoice, about_model, run_with_model
 from headscope.studies.shows import leakage_caution
 from headscope.studies.study import Study
@@ -191,7 +192,8 @@ class Comparison(Generic[Config, Part]):
         measure: the numbers of every example under every condition, as a table.
         leads: the statistics of which the verdict is, without it the first: they decide when draws
             end.
-        answer: table and details to the verdict in words; without it that of the first of `leads`.
+        answer: table and details to effect and verdict in words; without it those of the first of
+            `leads` under the main condition.
         words: what its page says of every result.
         extras: what the page of a result says that does not follow from its table, such as outputs
             of its run folder.
@@ -269,6 +271,7 @@ class Comparison(Generic[Config, Part]):
                 lm, config, examples, chosen, conditions, plans, basis, replaced, run, progress
             )
             works = examples.works(lm, config, run, progress)
+            ready = time.monotonic()
 
             def result_of(found: Evidence, made: Measured) -> ComparedResult:
                 details = self.details(
@@ -283,12 +286,15 @@ class Comparison(Generic[Config, Part]):
                 )
                 result = self.result(
                     signature="|".join(filter(None, [run.signature, self.sign(details)])),
-                    evidence=replace(found, alpha=config.alpha),
+                    evidence=replace(found, alpha=config.alpha, asked=config.most_draws),
                     details=details,
                     **works,
                     **made.beside,
                 )
-                return self.concluded(result)
+                once = len(run.provenance.get("started", ())) == 1
+                spent = Spent(ready - began, time.monotonic() - ready, once)
+                line = run.provenance.get("command_line", ())
+                return self.with_next(self.concluded(result), line, spent)
 
             def so_far(found: Evidence, made: Measured) -> None:
                 result = replace(result_of(found, made), model=decode(ModelFacts, about_model(lm)))
@@ -339,9 +345,25 @@ class Comparison(Generic[Config, Part]):
             *self.cautions(found, details),
             *few_sets(found, details.draws),
         )
-        leads = self.leads(found)
-        answer = self.answer(found, details) if self.answer else verdict(found, leads[0])
+        if self.answer:
+            answer = self.answer(found, details)
+        else:
+            main = Case(self.leads(found)[0], found.main)
+            answer = headline(found, [main], self.words.example)
         return replace(result, verdict=answer, cautions=cautions)
+
+    def with_next(self, result: AnyResult, line: Sequence[str], spent: Spent) -> AnyResult:
+        """The result with the command that decides what its verdict leaves open."""
+        if OPEN not in result.verdict:
+            return result
+        found = result.evidence
+        return replace(
+            result,
+            next=going_on(
+                self.command, line, self.settings, found, self.leads(found), spent,
+                self.words.option,
+            ),
+        )  # fmt: skip
 
 
 def _in_rounds(plan: Any) -> Any:

@@ -15,15 +15,9 @@ from numpy.typing import NDArray
 from headscope import options
 from headscope.data.tasks import Task
 from headscope.estimates import Floats
-from headscope.evidence.blocks import (
-    OPEN,
-    few_sets,
-    forest,
-    tables,
-    uncertainty,
-    verdict,
-)
+from headscope.evidence.blocks import forest, tables
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
+from headscope.evidence.headline import UNTESTED, Case, few_sets, headline, uncertainty
 from headscope.evidence.rows import SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.causal_gating_scores import (
@@ -356,9 +350,14 @@ def without(table: Evidence, role: str) -> Condition | None:
 def concluded(result: CausalGatingResult) -> CausalGatingResult:
     """The result with its verdict and what weakens it, which follow from its rows."""
     table = result.evidence
-    words = [f"{each.of} heads: {verdict(table, 'nll', each)}" for each in table.selected]
-    none = f"{OPEN}: no head has a role"
-    return replace(result, verdict="; ".join(words) or none, cautions=tuple(_cautions(result)))
+    cases = [
+        Case("nll", each, name=each.of, lead=f"Without {len(each.heads) or each.k} {each.of} heads")
+        for each in table.selected
+    ]
+    words = headline(table, cases, "held-out example", "for", "role")
+    if not cases:
+        words = f"{UNTESTED}: no head has a role"
+    return replace(result, verdict=words, cautions=tuple(_cautions(result)))
 
 
 def _show(result: CausalGatingResult, run: Path) -> Shown:
@@ -372,15 +371,15 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
         f"Which heads of {result.model_name} does {tasks_of([details.task])} need, which are in "
         "its way, and which have no effect?",
         [sentence_of(result.verdict), f"Candidates by their gates: {by_gates}."],
-        *(uncertainty(table, "nll", [table.main], examples) if table.selected else ("", "")),
-        [*result.cautions, *_one_seed(details)],
-        [
+        uncertainty(table, "nll", [table.main], examples, result.verdict) if table.selected else "",
+        cautions=[*result.cautions, *_one_seed(details)],
+        facts=[
             *model_facts(result.model_name, len(result.scored)),
             ("examples", str(result.examples)),
             ("held out", str(details.held_out)),
             ("seeds", str(len(details.fits))),
         ],
-        [
+        sections=[
             Section("Heads", [_sets(result)]),
             Section("Roles", [_role_table(result)], brief=True),
             *(
@@ -391,7 +390,7 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
             *([Section("Every head", [_ranking(result)])] if effect else []),
             Section("Training", [_fits(details.fits)]),
         ],
-        effect or _ranking(result),
+        figure=effect or _ranking(result),
     )
 
 

@@ -16,8 +16,8 @@ from headscope.data.prompts import TemplateField
 from headscope.data.questions import Question, QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.estimates import Floats
-from headscope.evidence.blocks import moved, unmoved, verdict
 from headscope.evidence.controls import SelectedHeads, drawn
+from headscope.evidence.headline import Case, headline, unmoved
 from headscope.evidence.rows import SELECTED, SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.soft_gate_training import (
@@ -444,18 +444,20 @@ def _gain(trained: TrainedGates) -> float:
     return losses[0] - min(losses)
 
 
+def _answer(found: Evidence, details: SoftGateDetails) -> str:
+    lead = f"With the trained gates of {count(found.main.k, 'head')}"
+    return headline(found, [Case("accuracy", found.main, lead=lead)], "question")
+
+
 def _extras(result: SoftGateResult, run: Path) -> Extras:
     """The trained gates, and their trainings."""
     found, details, main = result.evidence, result.details, result.evidence.main
     pairs, own = details.pairs, MEASURES["accuracy"]
     constant, level = unmoved(found, "accuracy"), found.level("accuracy", main)
-    sentences = moved(found, "accuracy", main, f"With the trained gates of {count(main.k, 'head')}")
+    sentences = []
     if constant and level and level.change:
-        sentences = [
-            f"{own.number(level)} of questions are answered under all conditions; a difference "
-            f"below {fixed(own.shown(level.change).high, own.digits)}\u00a0{own.points} would not "
-            "be seen."
-        ]
+        seen = fixed(own.shown(level.change).high, own.digits)
+        sentences = [f"A difference below {seen}\u00a0{own.points} would not be seen."]
     left = _left_out(pairs)
     return Extras(
         statistics=["nll" if constant else "accuracy"],
@@ -586,7 +588,7 @@ comparison = Comparison(
     heads=_heads,
     plan=_plan,
     measure=_measure,
-    answer=lambda found, details: verdict(found, "accuracy", option="--seeds"),
+    answer=_answer,
     words=WORDS,
     extras=_extras,
     examples="questions",

@@ -21,8 +21,9 @@ from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
-from headscope.evidence.blocks import dose_lines, unmoved
+from headscope.evidence.blocks import dose_lines
 from headscope.evidence.controls import SelectedHeads
+from headscope.evidence.headline import unmoved
 from headscope.evidence.rows import Evidence
 from headscope.evidence.table import own_heads
 from headscope.evidence.texts import TEXT_MEASURES, MeasuredTexts

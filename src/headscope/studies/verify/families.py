@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.blocks import (
-    moved,
-    verdict,
-    verdicts,
-)
 from headscope.evidence.controls import DEFAULT
+from headscope.evidence.headline import Case, headline
 from headscope.evidence.rows import Condition, Evidence
 from headscope.results.masked_tasks import FamilyDetails, FamilyHeads, FamilyTests, TestedTask
 from headscope.settings import Option
@@ -174,24 +170,19 @@ def _cautions(table: Evidence, details: FamilyDetails) -> Iterator[str]:
 
 def _answer(table: Evidence, details: FamilyDetails) -> str:
     named = {family.name: family for family in details.families}
-    words = {_words(named[each.of]): verdict(table, "nll", each) for each in table.selected}
-    return verdicts(words, "for heads")
+    cases = [
+        Case("nll", each, name=name, lead=f"Without the {len(named[each.of].heads)} heads {name}")
+        for each in table.selected
+        for name in [_words(named[each.of])]
+    ]
+    return headline(table, cases, WORDS.example, "for heads", "set")
 
 
 def _extras(result: FamilyTests, run: Path) -> Extras:
     """The heads of each family, and the first outputs."""
     found, details = result.evidence, result.details
-    named = {family.name: family for family in details.families}
-    # Of several families the figure shows by how much.
-    how_much = [
-        line
-        for each in found.selected
-        if len(found.selected) == 1
-        for line in moved(found, "nll", each, f"Without the heads {_words(named[each.of])}")
-    ]
     return Extras(
         conditions=found.selected,
-        sentences=how_much,
         heads={_words(family): [*map(str, family.heads)] for family in details.families},
         facts=[("masks", ", ".join(details.masks)), ("tasks", str(len(details.tasks)))],
         sections=[*outputs_section(run, found), Section("Families of masks", [_sets(details)])],

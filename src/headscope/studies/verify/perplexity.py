@@ -15,11 +15,7 @@ from safetensors.numpy import load_file
 from headscope import options
 from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
-from headscope.evidence.blocks import (
-    moved,
-    verdict,
-    verdicts,
-)
+from headscope.evidence.headline import Case, headline
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.heads import Amount, Rank, count_of
 from headscope.measure.intervals import bootstrap_difference
@@ -35,7 +31,7 @@ from headscope.shown.blocks import (
     Section,
     table_of,
 )
-from headscope.shown.words import enumeration, signed
+from headscope.shown.words import count, enumeration
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -193,8 +189,14 @@ def _main(found: Evidence) -> list[tuple[str, Condition]]:
     ]
 
 
-def _verdicts(found: Evidence) -> dict[str, str]:
-    return {part: verdict(found, "nll", each, part) for part, each in _main(found)}
+def _answer(found: Evidence, details: TextDetails) -> str:
+    def lead(each: Condition) -> str:
+        heads, language = count(len(each.heads) or each.k, "head"), language_of(each)
+        most = "most important " if each.of.endswith(FULL) else ""
+        return f"Without the {heads.replace(' ', f' {most}')} of {language}" if language else ""
+
+    cases = [Case("nll", each, part, part, lead(each)) for part, each in _main(found)]
+    return headline(found, cases, WORDS.example, each="language")
 
 
 def _cautions(found: Evidence, details: TextDetails) -> Iterator[str]:
@@ -221,7 +223,6 @@ def _extras(result: TextWithoutHeads, run: Path) -> Extras:
         evidence=view,
         conditions=[each for each in view.selected
                     if (each.k, each.of.endswith(FULL)) == (k, full)],
-        sentences=_sentences(found, main),
         heads=_sets(details),
         facts=text_facts(result),
         sections=[
@@ -233,17 +234,6 @@ def _extras(result: TextWithoutHeads, run: Path) -> Extras:
             Section("Heads and texts, minus random heads", _random(found, [first, *more])),
         ],
     )  # fmt: skip
-
-
-def _sentences(found: Evidence, main: Sequence[tuple[str, Condition]]) -> list[str]:
-    """What the removal does to the loss of the only language, or the range over languages."""
-    if len(main) == 1:
-        ((part, condition),) = main
-        return moved(found, "nll", condition, part=part)
-    rows = [row.change.value for part, each in main
-            if (row := found.level("nll", each, part)) and row.change]  # fmt: skip
-    ends = " to ".join(signed(change, 3) for change in (min(rows), max(rows)))
-    return [f"NLL changes: {ends} nats a token."]
 
 
 def _heatmap(found: Evidence, conditions: Sequence[Condition], control: str = "") -> Heatmap:
@@ -341,7 +331,7 @@ comparison = Comparison(
     ready=read_documents,
     heads=_heads,
     measure=_measure,
-    answer=lambda found, details: verdicts(_verdicts(found)),
+    answer=_answer,
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

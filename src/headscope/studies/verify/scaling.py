@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 from headscope.data.tasks import Task, TaskSides, translation_task
 from headscope.errors import InputError
 from headscope.estimates import Floats
-from headscope.evidence.blocks import dose_lines, levels_table, verdict
+from headscope.evidence.blocks import dose_lines, levels_table
 from headscope.evidence.controls import Draws
+from headscope.evidence.headline import Case, headline
 from headscope.evidence.rows import ORIGINAL, SELECTED, Basis, Condition, Evidence
 from headscope.evidence.table import own_heads
 from headscope.results.masked_tasks import ScaledTask, ScalingDetails, ScalingTests
@@ -216,6 +217,12 @@ def _losses(task: Task, records: Mapping[Condition, MaskRecord]) -> dict[float, 
     }
 
 
+def _answer(table: Evidence, details: ScalingDetails) -> str:
+    main = table.selected[0]
+    lead = f"With the heads outside the mask {main.done}"
+    return headline(table, [Case("nll", main, lead=lead)], WORDS.example)
+
+
 def _extras(result: ScalingTests, run: Path) -> Extras:
     """The loss by α beside random masks, how the choice of α varies, and the first outputs."""
     details, tasks = result.details, result.details.tasks
@@ -338,7 +345,7 @@ comparison = Comparison(
     heads=lambda lm, config, examples: chosen_masks(masks_for(lm, config, examples)),
     plan=_grid,
     measure=_measure,
-    answer=lambda table, details: verdict(table, "nll", table.selected[0]),
+    answer=_answer,
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.blocks import holds, moved, verdict, verdicts
+from headscope.evidence.headline import Case, headline, holds
 from headscope.evidence.rows import Condition, Evidence, Tested
 from headscope.evidence.runner import ZERO, Replacements, pass_of
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
@@ -319,9 +319,10 @@ def _verdict(found: Evidence, details: TasksDetails) -> str:
     tasks = details.tasks
     names = {task.metric for task in tasks.values()}
     if len(tasks) == 1 or (len(names) == 1 and found.level(next(iter(names)))):
-        return verdict(found, next(iter(names)))
+        return headline(found, [Case(next(iter(names)), found.main)], WORDS.example)
     tested = _tested(found, details)
-    return verdicts({name: verdict(found, tasks[name].metric, part=name) for name in tested})
+    cases = [Case(tasks[name].metric, found.main, name, name) for name in tested]
+    return headline(found, cases, WORDS.example, each="task")
 
 
 def _tested(found: Evidence, details: TasksDetails) -> dict[str, Tested]:
@@ -334,10 +335,8 @@ def _tested(found: Evidence, details: TasksDetails) -> dict[str, Tested]:
 def _extras(result: TasksResult, run: Path) -> Extras:
     """In how many tasks more is lost than with random heads, and what the tasks are."""
     found, tasks = result.evidence, result.details.tasks
-    if len(tasks) == 1:
-        (task,) = tasks.values()
-        sentences = moved(found, task.metric, found.main)
-    else:
+    sentences = []
+    if len(tasks) > 1:
         tests = _tested(found, result.details)
         more = sum(holds(test, found.alpha) is True for test in tests.values())
         sentences = [
