@@ -40,7 +40,7 @@ SHOWN, LOST, NOT_SHOWN, OPEN, TOO_FEW, UNTESTED = (
     "not tested",
 )
 #: What is said of random sets after what is said of selected heads, by its first word.
-RELATIONS = {"Without": "without", "Under": "under", "In": "in"}
+RELATIONS = {"Without": "without", "In": "in"}
 
 
 # ---- effect ------------------------------------------------------------------------------------
@@ -63,28 +63,48 @@ class Case:
 def headline(
     evidence: Evidence, cases: Sequence[Case], example: str, joint: str = "in", each: str = "case"
 ) -> str:
-    """The effect and whether it is shown; of several cases the largest effect, and in which of them
-    what is shown.
+    """The effect and whether it is shown; of several cases one effect, and in which of them what is
+    shown.
 
     `example` is what an example is called, `each` a case; `joint` stands before the cases' names.
     """
     if not cases:
-        return f"{UNTESTED}: no heads were changed"
+        return f"{UNTESTED} (no heads were changed)"
     names = {case.statistic for case in cases}
     if len(names) == 1 and (line := unmoved(evidence, cases[0].statistic, example)):
-        return f"Nothing changes: {line[:1].lower() + line[1:] if line[1:2].islower() else line}"
-    words = {
-        case.name: verdict(evidence, case.statistic, case.condition, case.part) for case in cases
-    }
-    said = effect(evidence, largest(evidence, cases))
-    if len(cases) > 1:
-        said += f", the most of {count(len(cases), each)}"
-    return f"{said}: {verdicts(words, joint, each)}"
+        return f"Nothing changes. {line}"
+    main = spoken_of(evidence, cases)
+    said, answer = effect(evidence, main), verdict_of(evidence, main)
+    if len(cases) == 1:
+        return f"{said}: {answer}"
+    others = {case.name: verdict_of(evidence, case) for case in cases if case is not main}
+    said += f", most of {count(len(cases), each)}" if len(cases) > 2 else ""
+    return f"{said}: {_and_others(answer, others, joint)}"
 
 
-def largest(evidence: Evidence, cases: Sequence[Case]) -> Case:
-    """The case whose difference from random heads goes furthest as is claimed, in the unit of the
-    first."""
+def _and_others(answer: str, others: Mapping[str, str], joint: str) -> str:
+    """A verdict, and in which other cases it is the same or another, of many their number; without
+    reasons."""
+    first = without_reason(answer)
+    groups: dict[str, list[str]] = {first: []}
+    for name, other in others.items():
+        groups.setdefault(without_reason(other), []).append(name)
+    if len(groups) == 1:
+        return f"{first} {joint} {'both' if len(others) == 1 else f'all {1 + len(others)}'}"
+    if len(others) > 1:
+        joint = joint.split(" ")[0]
+        parts = [f"{each} {joint} {len(names) + (each == first)}" for each, names in groups.items()]
+    else:
+        parts = [first, *(f"{each} {joint} {name}" for each, names in groups.items()
+                          for name in names)]  # fmt: skip
+    return "; ".join(parts)
+
+
+def spoken_of(evidence: Evidence, cases: Sequence[Case]) -> Case:
+    """The first of two cases; of more that whose difference from random heads goes furthest as is
+    claimed, in the unit of the first."""
+    if len(cases) <= 2:
+        return cases[0]
     return max(cases, key=lambda case: _size(evidence, case, cases[0]))
 
 
@@ -97,8 +117,10 @@ def effect(evidence: Evidence, case: Case) -> str:
     own, condition = evidence.statistics[case.statistic], case.condition
     level = evidence.level(case.statistic, condition, case.part)
     lead = case.lead or changed(condition)
-    where = f" in {named_part(evidence, case.part)}" if case.part else ""
-    start = f"{lead}{' ' if lead.startswith('Without') else ', '}{_subject(own)}{where}"
+    told = not case.part or case.part in lead.split()
+    where = "" if told else f" in {named_part(evidence, case.part or '')}"
+    start = f"{lead}, {_subject(own)}{where}"
+    start += "," if ", " in own.words else ""
     if level is None:
         return f"{start} was not measured"
     test = _compared(evidence, case)
@@ -136,17 +158,18 @@ def _beside(evidence: Evidence, own: Statistic, test: Tested | None, lead: str, 
     gap, turn = own.shown(test.difference), way or 1
     turn = turn if turn * gap.value >= 0 else -turn
     more = ("higher", "lower")[turn < 0] if not way else ("more", "less")[turn != way]
-    unit = _unit(own.points or own.unit) if not way else ""
-    relation = RELATIONS.get(lead.split(" ", 1)[0], "with")
-    than = f"{relation} {evidence.controls[test.control].words}"
-    return f", {turned(own, gap, turn)}{unit} {more} than {than}"
+    unit = "" if way else _unit(own.points or own.unit)
+    random = evidence.controls[test.control].words
+    relation = "under" if "masks" in random else RELATIONS.get(lead.split(" ", 1)[0], "with")
+    than = f"{relation} {random}"
+    return f", {turned(own, gap, turn, unit)} {more} than {than}"
 
 
-def turned(own: Statistic, gap: Estimate, turn: int) -> str:
+def turned(own: Statistic, gap: Estimate, turn: int, unit: str = "") -> str:
     """A difference as it is shown, times 1 or \u22121, with its interval."""
     ends = sorted((turn * gap.low, turn * gap.high))
     value, low, high = (fixed(each, own.digits) for each in (turn * gap.value, *ends))
-    return f"{value} ({low}\u00a0to\u00a0{high})" if gap.bounded else value
+    return f"{value}{unit} ({low}\u00a0to\u00a0{high})" if gap.bounded else f"{value}{unit}"
 
 
 def _subject(own: Statistic) -> str:
@@ -214,54 +237,52 @@ def holds(test: Tested, alpha: float = LEVEL) -> bool | None:
     return False
 
 
-def verdict(
-    evidence: Evidence,
-    statistic: str,
-    condition: Condition | None = None,
-    part: str | None = None,
-) -> str:
-    """Whether the selected heads do more than random ones, over all parts (or in one).
+def verdict_of(evidence: Evidence, case: Case) -> str:
+    """Whether the selected heads of a case do more than random ones; why not, in brackets.
 
-    It begins with what is shown or not; why stands after a colon. A difference from random heads of
-    any layer alone may be one of depth, and is said to be.
+    A difference from random heads of any layer alone may be one of depth, and is said to be.
     """
-    tests = evidence.against(statistic, condition or evidence.main, part)
-    random, matched = beside_random(tests)
+    random, matched = tests_of(evidence, case)
     if random is None:
-        return f"{UNTESTED}: no heads were drawn that rank beside the selected ones"
+        return f"{UNTESTED} (no heads were drawn that rank beside the selected ones)"
     free = _standing(evidence, random)
-    if not free.startswith(SHOWN) or random.control not in FREE:
+    if free != SHOWN or random.control not in FREE:
         return free
     if matched is None:
-        return f"{SHOWN}, for heads of any layer alone"
+        return f"{SHOWN} for heads of any layer alone"
     deep = _standing(evidence, matched)
     if deep == SHOWN:
         return f"{SHOWN}, also against those of the same layers"
-    head, colon, why = deep.partition(":")
-    return f"{SHOWN}; {head} against those of the same layers{colon}{why}"
+    return f"{SHOWN}; {without_reason(deep)} against those of the same layers"
+
+
+def without_reason(answer: str) -> str:
+    """A verdict without what stands in brackets at its end."""
+    return answer.partition(" (")[0]
+
+
+def tests_of(evidence: Evidence, case: Case) -> tuple[Tested | None, Tested | None]:
+    """The tests that the verdict of a case rests on (see `beside_random`)."""
+    return beside_random(evidence.against(case.statistic, case.condition, case.part))
 
 
 def _standing(evidence: Evidence, test: Tested) -> str:
     """What a test against one control shows, and why not."""
-    held, own = holds(test, evidence.alpha), evidence.controls[test.control]
-    sets = "random sets" if test.control in (*FREE, *MATCHED) else own.words
-    as_much = f"{test.share_as_far} {sets} do as much"
+    held = holds(test, evidence.alpha)
+    as_much = f"{test.share_as_far} random sets do as much"
     if held:
         return SHOWN
+    if held is None and exhausted(evidence, test):
+        return f"{TOO_FEW} (only {count(test.draws, 'such set')} of heads; of more heads are more)"
     if held is None:
-        if exhausted(evidence, test):
-            return (
-                f"{TOO_FEW} with these heads: only {count(test.draws, 'different set')} of as many "
-                "can be drawn, of more heads there are more"
-            )
-        return f"{OPEN}: {as_much}"
+        return f"{OPEN} ({as_much})"
     if test.ended == "given up":
-        return f"{LOST}: {as_much}"
-    # The interval may hold no difference although few or no draws do as much.
+        return f"{LOST} ({as_much})"
+    # The interval may hold no difference although few draws, or none, do as much.
     ranked_high = test.p_draws is not None and test.p_draws <= evidence.alpha
     if ranked_high or not test.at_least_as_harmful:
-        return f"{NOT_SHOWN}: the interval holds no difference, too"
-    return f"{NOT_SHOWN}: {as_much}"
+        return f"{NOT_SHOWN} (the interval includes zero)"
+    return f"{NOT_SHOWN} ({as_much})"
 
 
 def exhausted(evidence: Evidence, test: Tested) -> bool:
@@ -288,26 +309,19 @@ def beside_random(
     return free or next(ranked, None), matched
 
 
-def verdicts(words: Mapping[str, str], joint: str = "in", each: str = "") -> str:
-    """Verdicts of several cases in one line, equal ones together and without their reasons; of many
-    cases (`each`: what they are called) their number."""
-    if not words:
-        return f"{UNTESTED}: no heads were changed"
-    if len(words) == 1:
-        return next(iter(words.values()))
+def verdicts(words: Mapping[str, str], joint: str = "in") -> str:
+    """Answers of several cases in one line, equal ones together; of many cases their number."""
     groups: dict[str, list[str]] = {}
     for name, sentence in words.items():
-        groups.setdefault(sentence.partition(":")[0], []).append(name)
+        groups.setdefault(sentence, []).append(name)
     if len(groups) == 1:
-        (answer,) = groups
-        return f"{answer} {joint} {'both' if len(words) == 2 else f'all {len(words)}'}"
+        return next(iter(groups))
     many = len(words) >= MANY
-    where = (
-        f"{len(names)} of {len(words)}" if many else enumeration(names) for names in groups.values()
-    )
-    return "; ".join(
-        f"{answer} {joint} {place}" for answer, place in zip(groups, where, strict=True)
-    )
+
+    def place(names: Sequence[str]) -> str:
+        return f"{len(names)} of {len(words)}" if many else enumeration(names)
+
+    return "; ".join(f"{answer} {joint} {place(names)}" for answer, names in groups.items())
 
 
 def few_sets(evidence: Evidence, wanted: int) -> list[str]:
@@ -340,39 +354,45 @@ def uncertainty(
     examples: str,
     said: str = "",
 ) -> str:
-    """How many examples intervals are over, how many random sets there are, and how large an effect
-    so many examples could show where none is shown; without the draws that the verdict has `said`.
-    """
-    found = (
-        beside_random(evidence.against(statistic, each, part))[0]
+    """How many examples intervals are over, and how many random sets there are, without those that
+    the verdict has `said`."""
+    cases = (
+        Case(statistic, each, part)
         for each, part in product(conditions, places(evidence, statistic))
     )
-    tests = [test for test in found if test is not None]
+    tests = [test for case in cases if (test := tests_of(evidence, case)[0]) is not None]
     if not tests:
         return f"Intervals are over {examples}; there is no p over draws."
     bounded = any(test.difference.bounded for test in tests)
     over = f"Intervals are over {examples}" if bounded else f"{examples}, no interval"
     fewest = min(tests, key=lambda test: test.draws)
-    if not holds(fewest, evidence.alpha) and fewest.ended != "given up":
-        over += seen(evidence, fewest)
     if fewest.share_as_far in said:
-        if fewest.ended:
-            return f"{over}."
-        return f"{over}; p over draws is at least {p_value(1 / (1 + fewest.draws))}."
+        return f"{over}."
     if fewest.ended:
         return f"{over}; {fewest.share_as_far} random draws do as much."
+    if fewest.draws < least_draws(evidence.alpha):
+        return f"{over}; {count(fewest.draws, 'random draw')}."
     return f"{over}; {draws_words(fewest.draws)}."
 
 
-def seen(evidence: Evidence, test: Tested) -> str:
-    """The smallest difference whose 95 % interval would hold no zero, were it as wide as this one:
-    half its width."""
-    own, ends = evidence.statistics[test.statistic], test.difference
-    if not ends.bounded:
-        return ""
-    half = own.shown(Estimate((ends.high - ends.low) / 2)).value
-    size = f"{fixed(half, own.digits)}{_unit(own.points or own.unit)}"
-    return f", enough to show a difference of {size} or more"
+def resolution(evidence: Evidence, cases: Sequence[Case], example: str) -> list[str]:
+    """Of an effect that is not shown how large one could have been shown: half the width of the
+    interval of the difference, the least that it would have to be for zero to lie outside."""
+    if not cases:
+        return []
+    main = spoken_of(evidence, cases)
+    test = tests_of(evidence, main)[0]
+    level = evidence.level(main.statistic, main.condition, main.part)
+    if test is None or level is None or not test.difference.bounded:
+        return []
+    if holds(test, evidence.alpha) or test.ended == "given up":
+        return []
+    own, ends = evidence.statistics[main.statistic], test.difference
+    half = fixed(own.shown(Estimate((ends.high - ends.low) / 2)).value, own.digits)
+    return [
+        f"With {count(level.examples, example)} a difference of {half}"
+        f"{_unit(own.points or own.unit)} or more could be shown."
+    ]
 
 
 def examples_words(evidence: Evidence, statistic: str, example: str) -> str:

@@ -174,10 +174,11 @@ def _finding(shown: Shown, first: Drawn | None) -> Html:
 def _next(following: Next) -> Html:
     """The command that goes on, to be copied."""
     copy = tag("button", "copy", class_="copy script", data_text=following.command)
+    words = [[tag("span", word), " "] for word in following.command.split(" ")]
     return tag(
         "div",
         tag("p", tag("strong", following.words), " ", copy),
-        tag("pre", tag("code", following.command), tabindex=0),
+        tag("pre", tag("code", words), tabindex=0),
         class_="next",
     )
 

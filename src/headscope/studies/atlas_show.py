@@ -92,7 +92,7 @@ def _examples(result: AtlasResult) -> str:
         sum(getattr(read, name) for read in result.data.values())
         for name in ("found_on", "verified_on")
     )
-    return f"{count(scored, 'pair')} scored, {count(checked, 'other')} translated"
+    return f"{count(checked, 'sentence')} ({count(scored, 'other')} scored)"
 
 
 def _cautions(result: AtlasResult) -> Iterator[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Protocol,
 
 from headscope import options
 from headscope.evidence.controls import Beside, Changing, Draws, SelectedHeads, planned
-from headscope.evidence.headline import OPEN, Case, few_sets, headline
+from headscope.evidence.headline import OPEN, Case, few_sets, headline, resolution
 from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence, Statistic
 from headscope.evidence.sequence import decided, in_its_round
 from headscope.evidence.table import Numbers, evidence_of_parts
@@ -192,8 +192,9 @@ class Comparison(Generic[Config, Part]):
         measure: the numbers of every example under every condition, as a table.
         leads: the statistics of which the verdict is, without it the first: they decide when draws
             end.
-        answer: table and details to effect and verdict in words; without it those of the first of
+        cases: table and details to the cases of which the headline is; without it the first of
             `leads` under the main condition.
+        answer: table and details to what stands instead of the headline, empty where nothing does.
         words: what its page says of every result.
         extras: what the page of a result says that does not follow from its table, such as outputs
             of its run folder.
@@ -211,7 +212,8 @@ class Comparison(Generic[Config, Part]):
     heads: Callable[[LanguageModel, Config, Examples[Part]], Chosen]
     measure: Callable[[Bench[Config, Part]], Measured]
     leads: Callable[[Evidence], Sequence[str]] = lambda found: [*found.statistics][:1]
-    answer: Callable[[Evidence, Any], str] | None = None
+    cases: Callable[[Evidence, Any], Sequence[Case]] | None = None
+    answer: Callable[[Evidence, Any], str] = lambda found, details: ""
     words: Words
     extras: Callable[[Any, Path], Extras] = lambda result, run: Extras()
     examples: str = "texts"
@@ -338,32 +340,35 @@ class Comparison(Generic[Config, Part]):
     def concluded(self, result: AnyResult) -> AnyResult:
         """The result with its verdict and what weakens it, which follow from table and details."""
         found, details = result.evidence, result.details
+        cases, words = self.cases_of(result), self.words
+        answer = self.answer(found, details)
         note, leakage = details.outside_note, details.leakage if self.examples else None
         cautions = (
             *(leakage_caution(leakage, self.examples) if leakage else ()),
             *([sentence_of(note)] if note else []),
             *self.cautions(found, details),
             *few_sets(found, details.draws),
+            *([] if answer else resolution(found, cases, words.example)),
         )
-        if self.answer:
-            answer = self.answer(found, details)
-        else:
-            main = Case(self.leads(found)[0], found.main)
-            answer = headline(found, [main], self.words.example)
+        answer = answer or headline(found, cases, words.example, words.joint, words.case)
         return replace(result, verdict=answer, cautions=cautions)
+
+    def cases_of(self, result: ComparedResult) -> Sequence[Case]:
+        """The cases of which the headline is."""
+        found = result.evidence
+        if self.cases is not None:
+            return self.cases(found, result.details)
+        return [Case(self.leads(found)[0], found.main)]
 
     def with_next(self, result: AnyResult, line: Sequence[str], spent: Spent) -> AnyResult:
         """The result with the command that decides what its verdict leaves open."""
         if OPEN not in result.verdict:
             return result
-        found = result.evidence
-        return replace(
-            result,
-            next=going_on(
-                self.command, line, self.settings, found, self.leads(found), spent,
-                self.words.option,
-            ),
+        following = going_on(
+            self.command, line, self.settings, result.evidence, self.cases_of(result), spent,
+            self.words.option,
         )  # fmt: skip
+        return replace(result, next=following)
 
 
 def _in_rounds(plan: Any) -> Any:

@@ -25,6 +25,7 @@ class Words:
         example: what an example is called, in the singular.
         method: how it was measured.
         option: what gives more random heads.
+        case, joint: what one of several cases is called, and the word before their names.
     """
 
     title: str
@@ -32,6 +33,8 @@ class Words:
     example: str
     method: str
     option: str = "--draws"
+    case: str = "case"
+    joint: str = "in"
 
 
 @dataclass(frozen=True, kw_only=True)

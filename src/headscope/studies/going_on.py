@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from headscope import options
-from headscope.evidence.blocks import places
-from headscope.evidence.headline import exhausted, holds, least_draws
+from headscope.evidence.headline import Case, exhausted, holds, least_draws, tests_of
 from headscope.evidence.rows import Evidence, Tested
 from headscope.measure.sequence import bet_on, draws_to_win
 from headscope.shown.blocks import Next
@@ -34,12 +33,12 @@ def going_on(
     line: Sequence[str],
     settings: type[Any],
     found: Evidence,
-    statistics: Iterable[str],
+    cases: Iterable[Case],
     spent: Spent,
     option: str = "--draws",
 ) -> Next | None:
-    """What decides the tests of these statistics that are open; None where nothing is open, no more
-    draws can decide it, or no command line was given.
+    """What decides these cases as far as they are open; None where nothing is open, no more draws
+    can decide it, or no command line was given.
 
     A run whose draws come one after another goes on by the same command. One with too few draws is
     made anew with `auto` where `settings` have that, else with the fewest that can decide, in a
@@ -50,7 +49,8 @@ def going_on(
         line: what was typed, the program first.
         option: what gives more draws.
     """
-    tests = [test for test in _tests(found, statistics) if holds(test, found.alpha) is None]
+    every = (test for case in cases for test in tests_of(found, case) if test is not None)
+    tests = [test for test in every if holds(test, found.alpha) is None]
     words = command.split()
     if list(line[: 1 + len(words)]) != ["headscope", *words]:
         return None
@@ -63,13 +63,6 @@ def going_on(
     draws = draws_to_win(found.alpha) if auto else least_draws(found.alpha)
     given = _with(line, option, AUTO if auto else str(draws))
     return Next(shlex.join(_elsewhere(given)), _minutes(found, spent, draws, kept=False))
-
-
-def _tests(found: Evidence, statistics: Iterable[str]) -> Iterable[Tested]:
-    for statistic in statistics:
-        for condition in found.selected:
-            for part in {*places(found, statistic), *found.parts}:
-                yield from found.against(statistic, condition, part).values()
 
 
 def _until_won(test: Tested, level: float) -> int:

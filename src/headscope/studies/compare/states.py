@@ -21,7 +21,7 @@ from headscope.compare.states_similarity import (
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
-from headscope.evidence.headline import Case, headline
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import Evidence
 from headscope.results.states import (
     ByPlace,
@@ -328,9 +328,7 @@ comparison = Comparison(
     heads=_heads,
     plan=lambda masks, config, basis: mask_conditions(masks[0], config, basis, of=""),
     measure=_measure,
-    answer=lambda table, details: headline(
-        table, [Case("cosine", table.main, lead="Under the mask")], WORDS.example
-    ),
+    cases=lambda table, details: [Case("cosine", table.main, lead="Under the mask")],
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -17,7 +17,7 @@ from headscope.data.tasks import Task
 from headscope.estimates import Floats
 from headscope.evidence.blocks import forest, tables
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
-from headscope.evidence.headline import UNTESTED, Case, few_sets, headline, uncertainty
+from headscope.evidence.headline import UNTESTED, Case, few_sets, headline, resolution, uncertainty
 from headscope.evidence.rows import SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.causal_gating_scores import (
@@ -351,13 +351,14 @@ def concluded(result: CausalGatingResult) -> CausalGatingResult:
     """The result with its verdict and what weakens it, which follow from its rows."""
     table = result.evidence
     cases = [
-        Case("nll", each, name=each.of, lead=f"Without {len(each.heads) or each.k} {each.of} heads")
+        Case("nll", each, name=each.of, lead=f"Without {count(len(each.heads), f'{each.of} head')}")
         for each in table.selected
     ]
     words = headline(table, cases, "held-out example", "for", "role")
     if not cases:
-        words = f"{UNTESTED}: no head has a role"
-    return replace(result, verdict=words, cautions=tuple(_cautions(result)))
+        words = f"{UNTESTED} (no head has a role)"
+    cautions = (*_cautions(result), *resolution(table, cases, "held-out example"))
+    return replace(result, verdict=words, cautions=cautions)
 
 
 def _show(result: CausalGatingResult, run: Path) -> Shown:
@@ -370,11 +371,12 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
         "Causal head gating",
         f"Which heads of {result.model_name} does {tasks_of([details.task])} need, which are in "
         "its way, and which have no effect?",
-        [sentence_of(result.verdict), f"Candidates by their gates: {by_gates}."],
+        [sentence_of(result.verdict)],
         uncertainty(table, "nll", [table.main], examples, result.verdict) if table.selected else "",
         cautions=[*result.cautions, *_one_seed(details)],
         facts=[
             *model_facts(result.model_name, len(result.scored)),
+            ("candidates by gates", by_gates),
             ("examples", str(result.examples)),
             ("held out", str(details.held_out)),
             ("seeds", str(len(details.fits))),

@@ -14,7 +14,7 @@ from headscope.data.files import decoded, open_bytes, whole_text
 from headscope.data.rows import clean_text
 from headscope.errors import InputError
 from headscope.evidence.controls import SelectedHeads
-from headscope.evidence.headline import Case, headline
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import Evidence
 from headscope.find.key_tokens_attention import (
     ATTENTION,
@@ -228,9 +228,8 @@ def _cautions(found: Evidence, details: KeyTokensDetails) -> Iterator[str]:
         yield "There are no random heads, so there is no control."
 
 
-def _answer(found: Evidence, details: KeyTokensDetails) -> str:
-    lead = f"In {count(found.main.k, 'head')}"
-    return headline(found, [Case(ATTENTION, found.main, lead=lead)], WORDS.example)
+def _cases(found: Evidence, details: KeyTokensDetails) -> list[Case]:
+    return [Case(ATTENTION, found.main, lead=f"In {count(found.main.k, 'head')}")]
 
 
 def _extras(result: KeyTokensResult, run: Path) -> Extras:
@@ -344,7 +343,7 @@ comparison = Comparison(
     heads=_heads,
     plan=lambda sets, config, basis: conditions_of(sets[0].heads, config, basis),
     measure=_measure,
-    answer=_answer,
+    cases=_cases,
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

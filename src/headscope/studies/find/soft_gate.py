@@ -17,7 +17,7 @@ from headscope.data.questions import Question, QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.estimates import Floats
 from headscope.evidence.controls import SelectedHeads, drawn
-from headscope.evidence.headline import Case, headline, unmoved
+from headscope.evidence.headline import Case, unmoved
 from headscope.evidence.rows import SELECTED, SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.soft_gate_training import (
@@ -62,7 +62,7 @@ from headscope.shown.blocks import (
     Table,
     table_of,
 )
-from headscope.shown.words import count, fixed
+from headscope.shown.words import count
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -444,25 +444,20 @@ def _gain(trained: TrainedGates) -> float:
     return losses[0] - min(losses)
 
 
-def _answer(found: Evidence, details: SoftGateDetails) -> str:
+def _cases(found: Evidence, details: SoftGateDetails) -> list[Case]:
     lead = f"With the trained gates of {count(found.main.k, 'head')}"
-    return headline(found, [Case("accuracy", found.main, lead=lead)], "question")
+    return [Case("accuracy", found.main, lead=lead)]
 
 
 def _extras(result: SoftGateResult, run: Path) -> Extras:
     """The trained gates, and their trainings."""
-    found, details, main = result.evidence, result.details, result.evidence.main
-    pairs, own = details.pairs, MEASURES["accuracy"]
-    constant, level = unmoved(found, "accuracy"), found.level("accuracy", main)
-    sentences = []
-    if constant and level and level.change:
-        seen = fixed(own.shown(level.change).high, own.digits)
-        sentences = [f"A difference below {seen}\u00a0{own.points} would not be seen."]
+    found, details = result.evidence, result.details
+    pairs = details.pairs
+    constant = unmoved(found, "accuracy")
     left = _left_out(pairs)
     return Extras(
         statistics=["nll" if constant else "accuracy"],
         conditions=found.selected,
-        sentences=sentences,
         rests_on=count(pairs.test, "question"),
         heads={"gated": [*details.gates]},
         facts=[
@@ -588,7 +583,7 @@ comparison = Comparison(
     heads=_heads,
     plan=_plan,
     measure=_measure,
-    answer=_answer,
+    cases=_cases,
     words=WORDS,
     extras=_extras,
     examples="questions",

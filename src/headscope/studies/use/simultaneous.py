@@ -23,7 +23,7 @@ from headscope.data.rows import unusable
 from headscope.data.words import begins_word, running_words
 from headscope.errors import InputError
 from headscope.evidence.controls import SelectedHeads, planned
-from headscope.evidence.headline import Case, headline
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import CURVE, NOTHING, SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.runner import Within, kept_units
 from headscope.evidence.table import evidence as table
@@ -482,11 +482,9 @@ comparison = Comparison(
     heads=_heads,
     plan=plan,
     measure=_measure,
-    answer=lambda found, details: headline(
-        found,
-        [Case(at_latency("chrf"), found.curve, lead="With the heads' attention")],
-        WORDS.example,
-    ),
+    cases=lambda found, details: [
+        Case(at_latency("chrf"), found.curve, lead="With the heads' attention")
+    ],
     words=WORDS,
     extras=_extras,
     examples="sentences",

@@ -15,7 +15,15 @@ from headscope.data.align import Alignment, AlignWords, align_file, check_aligne
 from headscope.errors import InputError, naming
 from headscope.evidence.blocks import by_part, forest, tables
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
-from headscope.evidence.headline import NOT_SHOWN, SHOWN, few_sets, turned, uncertainty, verdict
+from headscope.evidence.headline import (
+    NOT_SHOWN,
+    SHOWN,
+    Case,
+    few_sets,
+    turned,
+    uncertainty,
+    verdict_of,
+)
 from headscope.evidence.rows import SELECTED, Basis, Condition, Evidence
 from headscope.evidence.runner import Within, kept_units
 from headscope.find.translation_score_config import (
@@ -208,11 +216,11 @@ def _verdict(evidence: Evidence) -> str:
     own, gap = evidence.statistics[F1], evidence.statistics[F1].shown(level.change)
     side, turn = ("above", 1) if gap.value >= 0 else ("below", -1)
     found = SHOWN if gap.low > 0 or gap.high < 0 else NOT_SHOWN
-    by = turned(own, gap, turn)
-    words = f"{own.words} is {own.number(level)}, {by} {own.points} {side} {BESIDE}: {found}"
+    by = turned(own, gap, turn, f" {own.points}")
+    words = f"{own.words} is {own.number(level)}, {by} {side} {BESIDE}: {found}"
     if not evidence.main.heads:
         return words
-    return f"{words}; against random heads {verdict(evidence, F1)}"
+    return f"{words}; against random heads {verdict_of(evidence, Case(F1, evidence.main))}"
 
 
 def _show(result: AlignmentResult, run: Path) -> Shown:

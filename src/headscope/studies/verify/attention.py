@@ -14,7 +14,7 @@ from headscope import options
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Floats
-from headscope.evidence.headline import NOT_SHOWN, SHOWN, verdicts
+from headscope.evidence.headline import NOT_SHOWN, SHOWN, Case, verdicts
 from headscope.evidence.rows import LEVEL, WHOLE, Basis, Condition, Evidence
 from headscope.evidence.table import own_heads
 from headscope.results.attention import (
@@ -338,6 +338,7 @@ comparison = Comparison(
     heads=lambda lm, config, examples: chosen_masks(masks_for(lm, config, examples)),
     plan=_plan,
     measure=_measure,
+    cases=lambda table, details: [Case("share_in", _main(table))],
     answer=_answer,
     cautions=_cautions,
     words=WORDS,

@@ -16,7 +16,7 @@ from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, 
 from headscope.data.tasks import Example, TaskSides
 from headscope.errors import InputError, naming
 from headscope.evidence.controls import CONTROLS, one_ablation
-from headscope.evidence.headline import Case, examples_words, headline
+from headscope.evidence.headline import Case, examples_words
 from headscope.evidence.rows import (
     CURVE,
     KEPT,
@@ -465,10 +465,6 @@ def dropped(evidence: Evidence) -> list[Condition]:
     return [each for each in evidence.conditions if each.kind == DROPPED]
 
 
-def _answer(found: Evidence, details: CircuitDetails) -> str:
-    return headline(found, [Case(CPR, found.curve, lead="With the best heads alone")], "example")
-
-
 def _extras(result: CircuitResult, run: Path) -> Extras:
     """Faithfulness by the share of heads kept, and what a circuit does without parts of it."""
     found, details = result.evidence, result.details
@@ -566,7 +562,7 @@ comparison = Comparison(
     heads=_heads,
     plan=_plan,
     measure=_measure,
-    answer=_answer,
+    cases=lambda found, details: [Case(CPR, found.curve, lead="With the best heads alone")],
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

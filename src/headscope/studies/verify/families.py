@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.controls import DEFAULT
-from headscope.evidence.headline import Case, headline
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import Condition, Evidence
 from headscope.results.masked_tasks import FamilyDetails, FamilyHeads, FamilyTests, TestedTask
 from headscope.settings import Option
@@ -168,14 +168,13 @@ def _cautions(table: Evidence, details: FamilyDetails) -> Iterator[str]:
             yield f"{none} {_words(family)}: not tested."
 
 
-def _answer(table: Evidence, details: FamilyDetails) -> str:
+def _cases(table: Evidence, details: FamilyDetails) -> list[Case]:
     named = {family.name: family for family in details.families}
-    cases = [
+    return [
         Case("nll", each, name=name, lead=f"Without the {len(named[each.of].heads)} heads {name}")
         for each in table.selected
         for name in [_words(named[each.of])]
     ]
-    return headline(table, cases, WORDS.example, "for heads", "set")
 
 
 def _extras(result: FamilyTests, run: Path) -> Extras:
@@ -217,6 +216,8 @@ WORDS = Words(
     "Heads in every mask of a family are said to be needed by its tasks: their removal should "
     "harm more than that of random heads. The removal of heads in no mask should harm less. All "
     "prompts have their instruction.",
+    case="set",
+    joint="for heads",
 )
 
 comparison = Comparison(
@@ -229,7 +230,7 @@ comparison = Comparison(
     heads=_heads,
     plan=family_conditions,
     measure=_measure,
-    answer=_answer,
+    cases=_cases,
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -13,7 +13,7 @@ from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
 from headscope.estimates import Draws, Estimate
 from headscope.evidence.controls import MATCHED
-from headscope.evidence.headline import Case, headline, largest
+from headscope.evidence.headline import Case, spoken_of
 from headscope.evidence.rows import Condition, Evidence
 from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.resolve import place_of
@@ -118,14 +118,15 @@ def _measure(bench: Bench[VerifyLayers, DocumentFile]) -> Measured:
     return Measured(measured(bench)[1], about)
 
 
-def _answer(found: Evidence, details: LayerDetails) -> str:
-    return headline(found, _cases(found), WORDS.example)
+def _lead(layer: Condition) -> str:
+    removed = layer.replacement == "zero"
+    return f"Without {layer.of}'s heads" if removed else f"With {layer.of}'s heads {layer.done}"
 
 
 def _cases(found: Evidence) -> list[Case]:
     """Every layer with every language."""
     return [
-        Case("nll", each, part, f"{part}, {each.of}")
+        Case("nll", each, part, f"{part}, {each.of}", _lead(each))
         for part, each in product(found.parts, found.selected)
     ]
 
@@ -169,7 +170,7 @@ def _extras(result: TextWithoutLayers, run: Path) -> Extras:
     """The change of loss by layer, and where important heads lie."""
     found = result.evidence
     return Extras(
-        conditions=[largest(found, _cases(found)).condition],
+        conditions=[spoken_of(found, _cases(found)).condition],
         heads={},
         facts=[*text_facts(result), ("layers", str(len(found.selected)))],
         sections=[
@@ -267,7 +268,7 @@ comparison = Comparison(
     heads=_heads,
     plan=lambda layers, config, basis: plan_layers(layers, config, basis, config.ablate),
     measure=_measure,
-    answer=_answer,
+    cases=lambda found, details: _cases(found),
     cautions=lambda found, details: few_documents(details.data),
     words=WORDS,
     extras=_extras,

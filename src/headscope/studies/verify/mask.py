@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from headscope.evidence.headline import Case, headline
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import Condition, Evidence
 from headscope.evidence.table import own_heads
 from headscope.results.common import Leakage
@@ -147,9 +147,9 @@ def _main(table: Evidence) -> Condition:
     return next(condition for condition in table.selected if condition.of == OWN)
 
 
-def _answer(table: Evidence, details: MaskDetails) -> str:
+def _cases(table: Evidence, details: MaskDetails) -> list[Case]:
     lead = "Under the mask" if len(details.tasks) == 1 else "Under each task's mask"
-    return headline(table, [Case("nll", _main(table), lead=lead)], WORDS.example)
+    return [Case("nll", _main(table), lead=lead)]
 
 
 def _extras(result: MaskTests, run: Path) -> Extras:
@@ -214,7 +214,7 @@ comparison = Comparison(
     heads=_heads,
     plan=lambda masks, config, basis: mask_conditions(masks[0], config, basis),
     measure=_measure,
-    answer=_answer,
+    cases=_cases,
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -44,7 +44,7 @@ from headscope.studies.masked_tasks import (
 from headscope.studies.models import resolved_chat
 from headscope.studies.pairs import PairsChoice, pair_examples, read_test_directions
 from headscope.studies.tasks import TaskChoice, resolved_tasks, task_examples
-from headscope.studies.verify.one_by_one_show import WORDS, answer, cautions, extras
+from headscope.studies.verify.one_by_one_show import WORDS, cases, cautions, extras
 from headscope.studies.verify.reference import (
     Reference,
     documents_for,
@@ -404,7 +404,7 @@ comparison = Comparison(
     # Which heads go first may follow from the model, and so `measure` makes the conditions.
     plan=lambda heads, config, basis: [Condition()],
     measure=_measure,
-    answer=answer,
+    cases=cases,
     cautions=cautions,
     words=WORDS,
     extras=extras,

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
-from headscope.evidence.headline import Case, headline
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import Evidence
 from headscope.results.one_by_one import (
     ExampleText,
@@ -96,12 +96,12 @@ def compared_by(details: OneByOneDetails) -> str:
     return "target_rank" if details.mask is None else "target_first"
 
 
-def answer(table: Evidence, details: OneByOneDetails) -> str:
-    """What the heads of all steps together do more than those of random orders."""
+def cases(table: Evidence, details: OneByOneDetails) -> list[Case]:
+    """The heads of all steps together."""
     main = table.main
     cut = details.mask and details.mask.cut_step == main.k
     lead = f"Without the {main.k} heads outside the mask" if cut and details.gate == 0 else ""
-    return headline(table, [Case(compared_by(details), main, lead=lead)], WORDS.example)
+    return [Case(compared_by(details), main, lead=lead)]
 
 
 def cautions(table: Evidence, details: OneByOneDetails) -> Iterator[str]:

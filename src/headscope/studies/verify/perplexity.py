@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 from headscope import options
 from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
-from headscope.evidence.headline import Case, headline
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.heads import Amount, Rank, count_of
 from headscope.measure.intervals import bootstrap_difference
@@ -31,7 +31,7 @@ from headscope.shown.blocks import (
     Section,
     table_of,
 )
-from headscope.shown.words import count, enumeration
+from headscope.shown.words import enumeration
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -189,14 +189,14 @@ def _main(found: Evidence) -> list[tuple[str, Condition]]:
     ]
 
 
-def _answer(found: Evidence, details: TextDetails) -> str:
+def _cases(found: Evidence, details: TextDetails) -> list[Case]:
     def lead(each: Condition) -> str:
-        heads, language = count(len(each.heads) or each.k, "head"), language_of(each)
-        most = "most important " if each.of.endswith(FULL) else ""
-        return f"Without the {heads.replace(' ', f' {most}')} of {language}" if language else ""
+        number, language = len(each.heads) or each.k, language_of(each)
+        words = ["the", str(number) if number > 1 else ""]
+        words += ["most important" if each.of.endswith(FULL) else "", "heads"[: 4 + (number > 1)]]
+        return f"Without {' '.join(filter(None, words))} of {language}" if language else ""
 
-    cases = [Case("nll", each, part, part, lead(each)) for part, each in _main(found)]
-    return headline(found, cases, WORDS.example, each="language")
+    return [Case("nll", each, part, part, lead(each)) for part, each in _main(found)]
 
 
 def _cautions(found: Evidence, details: TextDetails) -> Iterator[str]:
@@ -320,6 +320,7 @@ WORDS = Words(
     "document",
     "Specific heads are important for a language and few others; the most important ones are as "
     f"many by score. {PERPLEXITIES} Each language is judged by itself.",
+    case="language",
 )
 
 comparison = Comparison(
@@ -331,7 +332,7 @@ comparison = Comparison(
     ready=read_documents,
     heads=_heads,
     measure=_measure,
-    answer=_answer,
+    cases=_cases,
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -8,7 +8,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headscope.errors import InputError
-from headscope.evidence.headline import UNTESTED, Case, headline
+from headscope.evidence.headline import UNTESTED, Case
 from headscope.evidence.rows import Condition, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import Amount, Rank
@@ -174,17 +174,22 @@ def in_words(condition: Condition) -> str:
     return f"{WHOSE.get(condition.of, f'heads of {condition.of}')} {condition.done}"
 
 
-def writing_verdict(found: Evidence, statistic: str) -> str:
-    """What selected heads do more than random ones, by one statistic, condition by condition."""
-    if statistic not in found.statistics:
-        return f"{UNTESTED}: {TEXT_MEASURES[statistic].statistic.words} was not measured"
+def writing_cases(found: Evidence, statistic: str) -> list[Case]:
+    """Selected heads under every condition in one statistic, where it is known."""
     known = [each for each in found.selected if found.level(statistic, each)]
-    if found.selected and not known:
-        return f"{UNTESTED}: {found.statistics[statistic].words} is not known of every language"
-    cases = [
+    return [
         Case(statistic, each, name=in_words(each), lead=f"With {in_words(each)}") for each in known
     ]
-    return headline(found, cases, "prompt", "with", "condition")
+
+
+def unmeasured(found: Evidence, statistic: str) -> str:
+    """Why a statistic is not known; empty where it is."""
+    if statistic not in found.statistics:
+        return f"{UNTESTED} ({TEXT_MEASURES[statistic].statistic.words} was not measured)"
+    if found.selected and not writing_cases(found, statistic):
+        words = found.statistics[statistic].words
+        return f"{UNTESTED} ({words} is not known of every language)"
+    return ""
 
 
 def few_prompts(found: Evidence, details: WritingDetails) -> list[str]:
