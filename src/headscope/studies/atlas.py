@@ -16,7 +16,7 @@ from headscope import options
 from headscope.compare.overlap_sets import overlaps
 from headscope.data.pairs import PairFile
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, SelectedHeads, planned
-from headscope.evidence.headline import few_sets
+from headscope.evidence.headline import few_sets, resolution
 from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence
 from headscope.evidence.sequence import decided, in_its_round
 from headscope.find.translation_score_config import TranslationScore
@@ -37,10 +37,11 @@ from headscope.results.atlas import AtlasData, AtlasOverlap, AtlasResult
 from headscope.results.removal import RemovalDetails, Removed
 from headscope.runs import Run, decode, plain
 from headscope.settings import Nested, Option
-from headscope.studies.atlas_show import show_atlas
+from headscope.studies.atlas_show import removal_case, show_atlas
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import parts_of
 from headscope.studies.find.translation_score import describe, describe_all, write_found_on
+from headscope.studies.going_on import Spent, going_on
 from headscope.studies.models import PROMPTED_ARGUMENT, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, find_and_check, pair_cautions, pair_inputs
 from headscope.studies.report import write_report
@@ -111,7 +112,7 @@ def atlas(config: Atlas, out: Path | None = None, progress: Progress | None = No
     }
 
     def compute(run: Run) -> AtlasResult:
-        return _make(lm, config, found_on, checked_on, reference, run, progress)
+        return _make(lm, config, found_on, checked_on, reference, run, began, progress)
 
     data, seed = pair_inputs(found_on, checked_on), config.score.seed
     result = run_with_model(
@@ -129,6 +130,7 @@ def _make(
     checked_on: Mapping[str, PairFile],
     reference: Reference,
     run: Run,
+    began: float,
     progress: Progress | None,
 ) -> AtlasResult:
     from headscope.find.translation_scores import translation_score
@@ -149,11 +151,19 @@ def _make(
     heads = mean.top(k, rank)
     texts = ([pair.source for pair in file.pairs] for file in checked_on.values())
     basis = Basis.on(lm, texts, avoid=mean.select(config.threshold))
+    ready = time.monotonic()
     evidence, details = _check(lm, config, heads, basis, checked_on, reference, run, progress)
+    asked, spent = replace(evidence, asked=details.draws), Spent.by(run, began, ready)
+    cases = [removal_case(evidence)]
     return AtlasResult(
         **vars(describe_all(scores, *how)),
         **works,
-        cautions=(*cautions(evidence, details), *few_sets(evidence, details.draws)),
+        next=going_on(COMMAND, run, Atlas, asked, cases, spent),
+        cautions=(
+            *cautions(evidence, details),
+            *few_sets(evidence, details.draws),
+            *resolution(evidence, cases, "sentence"),
+        ),
         config=dict(plain(asdict(config))),
         data={
             pair: decode(AtlasData, _about_data(found_on[pair], checked_on[pair], scores[pair]))

@@ -10,6 +10,7 @@ from headscope.ablations import gives
 from headscope.compare.overlap_sets import group_overlaps
 from headscope.evidence.blocks import by_part, forest, tables
 from headscope.evidence.headline import Case, headline, uncertainty
+from headscope.evidence.rows import Evidence
 from headscope.results.atlas import AtlasOverlap, AtlasResult
 from headscope.results.translation_score import TranslationScores
 from headscope.shown.blocks import METHOD, HeadSets, NotMeasured, Section, Shown
@@ -79,12 +80,15 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
 def _finding(result: AtlasResult, by: str) -> list[str]:
     answer, _ = alignment_finding(result, by)
     evidence = replace(result.evidence, asked=result.details.draws)
-    main = evidence.main
-    best = "" if main.gate else f"Without the {main.k} best heads"
-    if gives(main.replacement):
-        best = f"With the {main.k} best heads {main.done}"
-    removal = headline(evidence, [Case(leads(evidence)[0], main, lead=best)], "sentence")
+    removal = headline(evidence, [removal_case(evidence)], "sentence")
     return [sentence_of(removal), answer]
+
+
+def removal_case(evidence: Evidence) -> Case:
+    """The removal of the best heads."""
+    best, main = f"the {evidence.main.k} best heads", evidence.main
+    lead = f"With {best} {main.done}" if gives(main.replacement) else f"Without {best}"
+    return Case(leads(evidence)[0], main, lead=lead)
 
 
 def _examples(result: AtlasResult) -> str:

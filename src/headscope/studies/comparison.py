@@ -293,10 +293,7 @@ class Comparison(Generic[Config, Part]):
                     **works,
                     **made.beside,
                 )
-                once = len(run.provenance.get("started", ())) == 1
-                spent = Spent(ready - began, time.monotonic() - ready, once)
-                line = run.provenance.get("command_line", ())
-                return self.with_next(self.concluded(result), line, spent)
+                return self.with_next(self.concluded(result), run, Spent.by(run, began, ready))
 
             def so_far(found: Evidence, made: Measured) -> None:
                 result = replace(result_of(found, made), model=decode(ModelFacts, about_model(lm)))
@@ -360,12 +357,12 @@ class Comparison(Generic[Config, Part]):
             return self.cases(found, result.details)
         return [Case(self.leads(found)[0], found.main)]
 
-    def with_next(self, result: AnyResult, line: Sequence[str], spent: Spent) -> AnyResult:
+    def with_next(self, result: AnyResult, run: Run, spent: Spent) -> AnyResult:
         """The result with the command that decides what its verdict leaves open."""
         if OPEN not in result.verdict:
             return result
         following = going_on(
-            self.command, line, self.settings, result.evidence, self.cases_of(result), spent,
+            self.command, run, self.settings, result.evidence, self.cases_of(result), spent,
             self.words.option,
         )  # fmt: skip
         return replace(result, next=following)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_type_hints
@@ -11,6 +12,7 @@ from headscope import options
 from headscope.evidence.headline import Case, exhausted, holds, least_draws, tests_of
 from headscope.evidence.rows import Evidence, Tested
 from headscope.measure.sequence import bet_on, draws_to_win
+from headscope.runs import Run
 from headscope.shown.blocks import Next
 
 AUTO = "auto"
@@ -27,10 +29,16 @@ class Spent:
     measuring: float
     whole: bool = True
 
+    @classmethod
+    def by(cls, run: Run, began: float, ready: float) -> Spent:
+        """Until now, by the clock (`time.monotonic`) when it began and when it began to measure."""
+        once = len(run.provenance.get("started", ())) == 1
+        return cls(ready - began, time.monotonic() - ready, once)
+
 
 def going_on(
     command: str,
-    line: Sequence[str],
+    run: Run,
     settings: type[Any],
     found: Evidence,
     cases: Iterable[Case],
@@ -46,12 +54,12 @@ def going_on(
 
     Args:
         command: such as `verify removal`.
-        line: what was typed, the program first.
+        run: its folder, which knows what was typed.
         option: what gives more draws.
     """
     every = (test for case in cases for test in tests_of(found, case) if test is not None)
     tests = [test for test in every if holds(test, found.alpha) is None]
-    words = command.split()
+    words, line = command.split(), run.provenance.get("command_line", ())
     if list(line[: 1 + len(words)]) != ["headscope", *words]:
         return None
     if going := [test for test in tests if test.ended == "open"]:

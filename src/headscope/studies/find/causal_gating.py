@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import nextafter
@@ -57,6 +58,7 @@ from headscope.shown.words import count, enumeration, sentence_of, tasks_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.find.head_scores import describe
 from headscope.studies.find.soft_gate import default_heads
+from headscope.studies.going_on import Spent, going_on
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model, steps_of
 from headscope.studies.shows import head_table, model_facts, places
@@ -170,6 +172,7 @@ def find_causal_gating(
     }
 
     def compute(run: Run) -> CausalGatingResult:
+        began = time.monotonic()
         steps = steps_of(progress, COMMAND)
         shots = config.task.shots
         works = check_tasks(lm, tasks, shots, fit.seed, run, config.baseline, progress)
@@ -184,7 +187,9 @@ def find_causal_gating(
         _write_gates(run, lm.geometry, fits, fit)
         inputs = ([each.input for each in sides.test.examples] for sides in tasks.values())
         basis = Basis.on(lm, inputs)
+        ready = time.monotonic()
         losses = _check(lm, scores, fits, tested, config, fit.seed, basis)
+        spent = Spent.by(run, began, ready)
         save_scores(run.path, scores)
         details = CausalGatingDetails(
             threshold=THRESHOLD,
@@ -213,7 +218,9 @@ def find_causal_gating(
             details=details,
             data=data,
         )
-        return concluded(result)
+        asked = replace(result.evidence, asked=config.draws)
+        following = going_on(COMMAND, run, FindCausalGating, asked, _cases(asked), spent)
+        return concluded(replace(result, evidence=asked, next=following))
 
     settings, kind = {"settings": {"settings": config, "fit": fit}}, CausalGatingResult
     return run_with_model(
@@ -347,13 +354,18 @@ def without(table: Evidence, role: str) -> Condition | None:
     return next((each for each in table.selected if each.of == role), None)
 
 
-def concluded(result: CausalGatingResult) -> CausalGatingResult:
-    """The result with its verdict and what weakens it, which follow from its rows."""
-    table = result.evidence
-    cases = [
+def _cases(table: Evidence) -> list[Case]:
+    """The heads of every role."""
+    return [
         Case("nll", each, name=each.of, lead=f"Without {count(len(each.heads), f'{each.of} head')}")
         for each in table.selected
     ]
+
+
+def concluded(result: CausalGatingResult) -> CausalGatingResult:
+    """The result with its verdict and what weakens it, which follow from its rows."""
+    table = result.evidence
+    cases = _cases(table)
     words = headline(table, cases, "held-out example", "for", "role")
     if not cases:
         words = f"{UNTESTED} (no head has a role)"
@@ -393,6 +405,7 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
             Section("Training", [_fits(details.fits)]),
         ],
         figure=effect or _ranking(result),
+        next=result.next,
     )
 
 

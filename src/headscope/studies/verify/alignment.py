@@ -20,6 +20,7 @@ from headscope.evidence.headline import (
     SHOWN,
     Case,
     few_sets,
+    resolution,
     turned,
     uncertainty,
     verdict_of,
@@ -39,6 +40,7 @@ from headscope.runs import Kept, Record, Run, encode
 from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import Forest, Gap, HeadSets, Section, Shown, method_section
 from headscope.shown.words import count, sentence_of
+from headscope.studies.going_on import Spent, going_on
 from headscope.studies.leakage import check_leakage
 from headscope.studies.models import TEMPLATED, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
@@ -164,6 +166,7 @@ def verify_alignment(
             done = kept_units(run, f"links {name}", f"linking: {name}", units, compute, progress)
             return np.array([done[number] for number in units]).transpose(1, 0, 2)
 
+        ready = time.monotonic()
         conditions, how = [Condition(of=BESIDE)], score
         parts: dict[str, list[Any]] = {name: [counts(name, BESIDE)] for name in directions}
         if heads_link:
@@ -192,12 +195,17 @@ def verify_alignment(
             possible=sum(len(possible) for _, possible in links),
             leakage=leakage,
         )
+        asked = replace(evidence, asked=config.draws)
+        cases = [Case(F1, evidence.main)] if evidence.main.heads else []
+        spent = Spent.by(run, began, ready)
         return AlignmentResult(
             evidence=evidence,
             details=details,
-            verdict=_verdict(replace(evidence, asked=config.draws)),
+            verdict=_verdict(asked),
+            next=going_on(COMMAND, run, VerifyAlignment, asked, cases, spent),
             cautions=(
                 *few_sets(evidence, config.draws),
+                *resolution(evidence, cases, "sentence"),
                 *(leakage_caution(leakage) if named else ()),
             ),
         )
