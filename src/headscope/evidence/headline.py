@@ -242,7 +242,7 @@ def verdict_of(evidence: Evidence, case: Case) -> str:
 
     A difference from random heads of any layer alone may be one of depth, and is said to be.
     """
-    random, matched = tests_of(evidence, case)
+    random, matched = decisive(evidence, case)
     if random is None:
         return f"{UNTESTED} (no heads were drawn that rank beside the selected ones)"
     free = _standing(evidence, random)
@@ -261,7 +261,7 @@ def without_reason(answer: str) -> str:
     return answer.partition(" (")[0]
 
 
-def tests_of(evidence: Evidence, case: Case) -> tuple[Tested | None, Tested | None]:
+def decisive(evidence: Evidence, case: Case) -> tuple[Tested | None, Tested | None]:
     """The tests that the verdict of a case rests on (see `beside_random`)."""
     return beside_random(evidence.against(case.statistic, case.condition, case.part))
 
@@ -360,7 +360,7 @@ def uncertainty(
         Case(statistic, each, part)
         for each, part in product(conditions, places(evidence, statistic))
     )
-    tests = [test for case in cases if (test := tests_of(evidence, case)[0]) is not None]
+    tests = [test for case in cases if (test := decisive(evidence, case)[0]) is not None]
     if not tests:
         return f"Intervals are over {examples}; there is no p over draws."
     bounded = any(test.difference.bounded for test in tests)
@@ -381,7 +381,7 @@ def resolution(evidence: Evidence, cases: Sequence[Case], example: str) -> list[
     if not cases:
         return []
     main = spoken_of(evidence, cases)
-    test = tests_of(evidence, main)[0]
+    test = decisive(evidence, main)[0]
     level = evidence.level(main.statistic, main.condition, main.part)
     if test is None or level is None or not test.difference.bounded:
         return []

@@ -288,7 +288,7 @@ class Comparison(Generic[Config, Part]):
                 )
                 result = self.result(
                     signature="|".join(filter(None, [run.signature, self.sign(details)])),
-                    evidence=replace(found, alpha=config.alpha, asked=config.most_draws),
+                    evidence=replace(found, alpha=config.alpha),
                     details=details,
                     **works,
                     **made.beside,
@@ -336,7 +336,9 @@ class Comparison(Generic[Config, Part]):
 
     def concluded(self, result: AnyResult) -> AnyResult:
         """The result with its verdict and what weakens it, which follow from table and details."""
-        found, details = result.evidence, result.details
+        details = result.details
+        found = replace(result.evidence, asked=details.draws)
+        result = replace(result, evidence=found)
         cases, words = self.cases_of(result), self.words
         answer = self.answer(found, details)
         note, leakage = details.outside_note, details.leakage if self.examples else None
