@@ -118,7 +118,11 @@ def test_the_numbers_of_an_effect_are_those_of_the_table(data: st.DataObject) ->
     turn = 1 if flat or change.value > 0 else -1
     sign = turn if ("more" in rest or "higher" in rest) else -turn
     ends = sorted((sign * gap.low, sign * gap.high)) if gap.bounded else []
-    assert NUMBER.findall(rest) == [fixed(n, own.digits) for n in (sign * gap.value, *ends)]
+    value = fixed(sign * gap.value, own.digits)
+    same = not flat and "more" in rest and value == fixed(abs(change.value), own.digits)
+    assert ("all of that" in rest) == same
+    told = [] if same else [value]
+    assert NUMBER.findall(rest) == [*told, *(fixed(end, own.digits) for end in ends)]
     assert gap.value == 0 or (gap.value > 0) == higher
 
 

@@ -128,7 +128,7 @@ def effect(evidence: Evidence, case: Case) -> str:
     if not change.known:
         said = f"{start} is {own.number(level)}{_unit(own.unit if own.unit != SHARE else '')}"
         return said + _beside(evidence, own, test, lead, 0)
-    if not float(fixed(abs(change.value), own.digits)):
+    if not float(f"{change.value:.{own.digits}f}"):
         return f"{start} stays at {own.number(level)}" + _beside(evidence, own, test, lead, 0)
     way = 1 if change.value > 0 else -1
     moves = "rises" if way > 0 else "falls"
@@ -136,7 +136,7 @@ def effect(evidence: Evidence, case: Case) -> str:
         moves += " (worse)" if (way > 0) == (own.better == "lower") else " (better)"
     by = fixed(abs(change.value), own.digits)
     return f"{start} {moves} by {by}{_unit(own.points or own.unit)}" + _beside(
-        evidence, own, test, lead, way
+        evidence, own, test, lead, way, by
     )
 
 
@@ -150,9 +150,11 @@ def changed(condition: Condition) -> str:
     return f"Without {heads}" if removed else f"With {heads} {condition.done}"
 
 
-def _beside(evidence: Evidence, own: Statistic, test: Tested | None, lead: str, way: int) -> str:
-    """The difference from random heads, in the direction of the change (`way`; 0: there is
-    none)."""
+def _beside(
+    evidence: Evidence, own: Statistic, test: Tested | None, lead: str, way: int, by: str = ""
+) -> str:
+    """The difference from random heads, in the direction of the change (`way`; 0: there is none),
+    which is as large as `by`."""
     if test is None or not test.difference.known:
         return ""
     gap, turn = own.shown(test.difference), way or 1
@@ -162,7 +164,10 @@ def _beside(evidence: Evidence, own: Statistic, test: Tested | None, lead: str, 
     random = evidence.controls[test.control].words
     relation = "under" if "masks" in random else RELATIONS.get(lead.split(" ", 1)[0], "with")
     than = f"{relation} {random}"
-    return f", {turned(own, gap, turn, unit)} {more} than {than}"
+    size = turned(own, gap, turn, unit)
+    if more == "more" and size.split(" ")[0] == by:  # random heads change nothing that is seen
+        size = size.replace(by, "all of that", 1)
+    return f", {size} {more} than {than}"
 
 
 def turned(own: Statistic, gap: Estimate, turn: int, unit: str = "") -> str:
