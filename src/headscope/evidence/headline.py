@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import ceil, isnan
 
 from headscope.ablations import gives
@@ -117,8 +116,7 @@ def effect(evidence: Evidence, case: Case) -> str:
     own, condition = evidence.statistics[case.statistic], case.condition
     level = evidence.level(case.statistic, condition, case.part)
     lead = case.lead or changed(condition)
-    told = not case.part or case.part in lead.split()
-    where = "" if told else f" in {named_part(evidence, case.part or '')}"
+    where = f" in {named_part(evidence, case.part)}" if case.part else ""
     start = f"{lead}, {_subject(own)}{where}"
     start += "," if ", " in own.words else ""
     if level is None:
@@ -352,32 +350,22 @@ def few_sets(evidence: Evidence, wanted: int) -> list[str]:
     ]
 
 
-def uncertainty(
-    evidence: Evidence,
-    statistic: str,
-    conditions: Sequence[Condition],
-    examples: str,
-    said: str = "",
-) -> str:
-    """How many examples intervals are over, and how many random sets there are, without those that
-    the verdict has `said`."""
-    cases = (
-        Case(statistic, each, part)
-        for each, part in product(conditions, places(evidence, statistic))
-    )
-    tests = [test for case in cases if (test := decisive(evidence, case)[0]) is not None]
-    if not tests:
+def uncertainty(evidence: Evidence, cases: Sequence[Case], examples: str, said: str = "") -> str:
+    """How many examples intervals are over, and how many random sets stand beside the case that is
+    spoken of, without those that the verdict has `said`."""
+    test = decisive(evidence, spoken_of(evidence, cases))[0] if cases else None
+    if test is None:
         return f"Intervals are over {examples}; there is no p over draws."
-    bounded = any(test.difference.bounded for test in tests)
-    over = f"Intervals are over {examples}" if bounded else f"{examples}, no interval"
-    fewest = min(tests, key=lambda test: test.draws)
-    if fewest.share_as_far in said:
+    over = (
+        f"Intervals are over {examples}" if test.difference.bounded else f"{examples}, no interval"
+    )
+    if test.share_as_far in said:
         return f"{over}."
-    if fewest.ended:
-        return f"{over}; {fewest.share_as_far} random draws do as much."
-    if fewest.draws < least_draws(evidence.alpha):
-        return f"{over}; {count(fewest.draws, 'random draw')}."
-    return f"{over}; {draws_words(fewest.draws)}."
+    if test.ended:
+        return f"{over}; {test.share_as_far} random draws do as much."
+    if test.draws < least_draws(evidence.alpha):
+        return f"{over}; {count(test.draws, 'random draw')}."
+    return f"{over}; {draws_words(test.draws)}."
 
 
 def resolution(evidence: Evidence, cases: Sequence[Case], example: str) -> list[str]:

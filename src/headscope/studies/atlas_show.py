@@ -61,9 +61,7 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
         "Which heads find the source word while the model translates, and what happens without "
         "them?",
         finding,
-        uncertainty(
-            evidence, leads(evidence)[0], [evidence.main], _examples(result), " ".join(finding)
-        ),
+        uncertainty(evidence, [removal_case(evidence)], _examples(result), " ".join(finding)),
         cautions=list(_cautions(result)),
         facts=[
             *model_facts(result.model_name, len(result.scored)),

@@ -231,7 +231,7 @@ class Comparison(Generic[Config, Part]):
 
     def page(self, result: ComparedResult, run: Path) -> Shown:
         """The page of a result in its run folder."""
-        return page(result, self.words, self.extras(result, run))
+        return page(result, self.words, self.extras(result, run), self.cases_of(result))
 
     def run(
         self, config: Config, out: Path | None = None, progress: Progress | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 
 from headscope.evidence.blocks import forest, forests_by_unit, named_part, tables
-from headscope.evidence.headline import examples_words, uncertainty, unmoved
+from headscope.evidence.headline import Case, examples_words, uncertainty, unmoved
 from headscope.evidence.rows import Condition, Evidence
 from headscope.results.common import ComparedResult
 from headscope.shown.blocks import Block, HeadSets, NotMeasured, Section, Shown, method_section
@@ -69,8 +69,9 @@ class Extras:
     sides: tuple[str, str] | None = None
 
 
-def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
-    """The page of a result: verdict, figure and numbers of its table, and what else it has."""
+def page(result: ComparedResult, words: Words, extras: Extras, cases: Sequence[Case]) -> Shown:
+    """The page of a result: verdict of these cases, figure and numbers of its table, and what else
+    it has."""
     found, several = extras.evidence or result.evidence, f"{words.example}s"
     names = [*found.statistics]
     # What the verdict is of may not have been measured.
@@ -105,7 +106,7 @@ def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
         words.title,
         words.question,
         [sentence_of(result.verdict), *extras.sentences],
-        uncertainty(found, first, compared, rests_on, result.verdict),
+        uncertainty(result.evidence, cases, rests_on, result.verdict),
         cautions=result.cautions,
         facts=[
             *model_facts(result.model_name, result.model.heads if result.model else None),

@@ -384,7 +384,7 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
         f"Which heads of {result.model_name} does {tasks_of([details.task])} need, which are in "
         "its way, and which have no effect?",
         [sentence_of(result.verdict)],
-        uncertainty(table, "nll", [table.main], examples, result.verdict) if table.selected else "",
+        uncertainty(table, _cases(table), examples, result.verdict) if table.selected else "",
         cautions=[*result.cautions, *_one_seed(details)],
         facts=[
             *model_facts(result.model_name, len(result.scored)),

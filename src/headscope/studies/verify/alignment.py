@@ -251,7 +251,7 @@ def _show(result: AlignmentResult, run: Path) -> Shown:
             f"Heads {'chosen by eflomal in these pairs' if details.found else 'given'}; attention: "
             f"{by.weights}, rows: {by.rows}, prompts: {by.prompts}, joined by {by.join}. "
         )
-    over = uncertainty(evidence, F1, [main], sentences, result.verdict)
+    over = uncertainty(evidence, [Case(F1, main)], sentences, result.verdict)
     return Shown(
         "Word links",
         "Are the word links of this aligner those that people made?",

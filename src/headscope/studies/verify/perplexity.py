@@ -13,6 +13,7 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from headscope import options
+from headscope.ablations import gives
 from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
 from headscope.evidence.headline import Case
@@ -31,7 +32,7 @@ from headscope.shown.blocks import (
     Section,
     table_of,
 )
-from headscope.shown.words import enumeration
+from headscope.shown.words import count, enumeration
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -191,10 +192,11 @@ def _main(found: Evidence) -> list[tuple[str, Condition]]:
 
 def _cases(found: Evidence, details: TextDetails) -> list[Case]:
     def lead(each: Condition) -> str:
-        number, language = len(each.heads) or each.k, language_of(each)
-        words = ["the", str(number) if number > 1 else ""]
-        words += ["most important" if each.of.endswith(FULL) else "", "heads"[: 4 + (number > 1)]]
-        return f"Without {' '.join(filter(None, words))} of {language}" if language else ""
+        most = "most important " if each.of.endswith(FULL) else ""
+        many = count(len(each.heads) or each.k, f"{most}head")
+        removed = not gives(each.replacement)
+        words = f"Without its {many}" if removed else f"With its {many} {each.done}"
+        return words if language_of(each) else ""
 
     return [Case("nll", each, part, part, lead(each)) for part, each in _main(found)]
 
