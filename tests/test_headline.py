@@ -103,6 +103,9 @@ def test_the_numbers_of_an_effect_are_those_of_the_table(data: st.DataObject) ->
         rest = rest.removeprefix(f"stays at {own.number(level)}")
     else:
         assert rest.startswith("rises" if change.value > 0 else "falls")
+        harm = (change.value > 0) == (own.better == "lower")
+        against = {each.side == "higher" for each in table.tests} == {change.value < 0}
+        assert ("(worse)" in rest, "(better)" in rest) == (against and harm, against and not harm)
         by = fixed(abs(change.value), own.digits)
         assert f" by {by}{' ' * bool(own.points or own.unit)}{own.points or own.unit}" in rest
         rest = rest.split(f" by {by}", 1)[1]
@@ -277,7 +280,7 @@ def test_what_cannot_help_is_not_advised(table: Evidence, line: tuple[str, ...])
 
 
 def test_few_sets_are_said_to_be_few() -> None:
-    assert verdict_of(few(4, asked=99), main(few())).startswith(f"{TOO_FEW} (only 4 such sets")
+    assert verdict_of(few(4, asked=99), main(few())).startswith(f"{TOO_FEW} (only 4 different sets")
 
 
 def test_page_terminal_and_json_have_the_command_and_it_decides(

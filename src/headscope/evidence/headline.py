@@ -69,6 +69,8 @@ def headline(
     """
     if not cases:
         return f"{UNTESTED} (no heads were changed)"
+    if not all(case.statistic in evidence.statistics for case in cases):
+        return f"{UNTESTED} (what decides was not measured)"
     names = {case.statistic for case in cases}
     if len(names) == 1 and (line := unmoved(evidence, cases[0].statistic, example)):
         return f"Nothing changes. {line}"
@@ -110,8 +112,9 @@ def spoken_of(evidence: Evidence, cases: Sequence[Case]) -> Case:
 def effect(evidence: Evidence, case: Case) -> str:
     """What selected heads do to a statistic, and how much more that is than what random heads do.
 
-    `Without 3 heads NLL rises by 2.341 nats a token, 1.952 (1.470 to 2.424) more than without
-    random heads`; with its level instead of a change where the original model has none.
+    `Without 3 heads, NLL rises by 2.341 nats a token, 1.952 (1.470 to 2.424) more than without
+    random heads`; with its level where the original model has none, so that nothing changes, or
+    the change is too small to be seen. A change against the claim is said to be better or worse.
     """
     own, condition = evidence.statistics[case.statistic], case.condition
     level = evidence.level(case.statistic, condition, case.part)
@@ -276,7 +279,8 @@ def _standing(evidence: Evidence, test: Tested) -> str:
     if held:
         return SHOWN
     if held is None and exhausted(evidence, test):
-        return f"{TOO_FEW} (only {count(test.draws, 'such set')} of heads; of more heads are more)"
+        many = count(test.draws, "different set")
+        return f"{TOO_FEW} (only {many} of so many heads; another number may have more)"
     if held is None:
         return f"{OPEN} ({as_much})"
     if test.ended == "given up":

@@ -357,7 +357,7 @@ class Comparison(Generic[Config, Part]):
         found = result.evidence
         if self.cases is not None:
             return self.cases(found, result.details)
-        return [Case(self.leads(found)[0], found.main)]
+        return [Case(name, found.main) for name in [*self.leads(found)][:1]]
 
     def with_next(self, result: AnyResult, run: Run, spent: Spent) -> AnyResult:
         """The result with the command that decides what its verdict leaves open."""

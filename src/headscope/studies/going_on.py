@@ -9,7 +9,15 @@ from dataclasses import dataclass
 from typing import Any, get_type_hints
 
 from headscope import options
-from headscope.evidence.headline import Case, decisive, exhausted, holds, least_draws
+from headscope.evidence.headline import (
+    OPEN,
+    Case,
+    decisive,
+    exhausted,
+    holds,
+    least_draws,
+    verdict_of,
+)
 from headscope.evidence.rows import Evidence, Tested
 from headscope.measure.sequence import bet_on, draws_to_win
 from headscope.runs import Run
@@ -57,7 +65,8 @@ def going_on(
         run: its folder, which knows what was typed.
         option: what gives more draws.
     """
-    every = (test for case in cases for test in decisive(found, case) if test is not None)
+    undecided = [case for case in cases if OPEN in verdict_of(found, case)]
+    every = (test for case in undecided for test in decisive(found, case) if test is not None)
     tests = [test for test in every if holds(test, found.alpha) is None]
     words, line = command.split(), run.provenance.get("command_line", ())
     if list(line[: 1 + len(words)]) != ["headscope", *words]:
