@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from command_runs import CommandRun
-from headscope.evidence.blocks import places, unmoved
+from headscope.evidence.blocks import places
+from headscope.evidence.headline import LOST, NOT_SHOWN, OPEN, SHOWN, TOO_FEW, UNTESTED, unmoved
 from headscope.results.common import ComparedResult
 from headscope.shown.blocks import METHOD, Forest, HeadSets, Shown, Table
+from headscope.shown.words import sentence_of
 from headscope.studies.comparison import Comparison
 from headscope.studies.registry import COMMANDS
 from headscope.studies.report import read_run
@@ -50,11 +52,14 @@ def test_every_comparison_has_a_page(pages: list[Page]) -> None:
     assert {page.command for page in pages} == set(comparisons())
 
 
-def test_the_verdict_comes_first(pages: list[Page]) -> None:
-    begun = ("More", "Not shown", "Cannot tell")
-    firsts = {page.name: page.shown.finding[0] for page in pages}
-    wrong = {name: first for name, first in firsts.items() if not first.startswith(begun)}
-    assert not wrong
+def test_the_effect_comes_first_and_then_its_verdict(pages: list[Page]) -> None:
+    """In a sentence without an option: what is done, what that does, what of it is shown."""
+    answers = (SHOWN, LOST, NOT_SHOWN, OPEN, TOO_FEW, UNTESTED)
+    for name, _, result, shown in pages:
+        first, unchanged = shown.finding[0], shown.finding[0].startswith("Nothing changes.")
+        assert sentence_of(result.verdict) == first, name
+        assert unchanged or any(f": {answer}" in first for answer in answers), (name, first)
+        assert not [words for words in (*shown.finding, shown.uncertainty) if "--" in words], name
 
 
 def test_the_effect_is_drawn(pages: list[Page]) -> None:

@@ -187,15 +187,15 @@ def each(template: str, *names: object) -> str:
 #: How each line begins, and the figures it has to hold, in order, `…` between them. A share is
 #: looked for as its percentage, without the sign.
 FIGURES = [
-    ("* The first line is the verdict",
+    ("* The second sentence says how many heads",
      each("{demo[@][token_alignment]:.1f}", "counts_above_chance", "counts")),
     *((f"mean of 20     \u2212{start}", " … ".join(
         each(f"{{{run}[tests][{at}][difference][@]:.1f}}", "value", "low", "high")
         + f" … {{{run}[tests][{at}][p_draws]:.3f}}" for at in range(2)))
       for run, start in (("demo", "74.7"), ("removal", "69.0"))),
-    ("The first line is the verdict",
+    ("The first sentence is the effect",
      each("{removed[@][0]:.1f}", "original", "selected", "random", "same layers")),
-    ("* The second line is the check",
+    ("* The first sentence is the effect",
      each("{removed[@][0]:.1f}", "original", "selected", "random", "same layers")),
     ("| original | 94",
      each("{@[original][0]:.1f}", "default", "bleu")),

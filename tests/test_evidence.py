@@ -16,9 +16,20 @@ from hypothesis import strategies as st
 from frozen_numbers import FILES, SCORES
 from headscope.errors import InputError
 from headscope.estimates import Estimate
-from headscope.evidence.blocks import MORE, NO_MORE, OPEN, few_sets, least_draws, moved, verdict
 from headscope.evidence.controls import CONTROLS, Draws, control_named, drawn, sets_of
 from headscope.evidence.controls.equal_norm import output_norms
+from headscope.evidence.headline import (
+    NOT_SHOWN,
+    OPEN,
+    SHOWN,
+    UNTESTED,
+    Case,
+    effect,
+    few_sets,
+    headline,
+    least_draws,
+    verdict_of,
+)
 from headscope.evidence.rows import SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import Geometry, HeadSet
@@ -190,12 +201,16 @@ def test_what_is_not_measured_has_no_row_and_no_test() -> None:
     assert table.against("score", TOP)["random"].draws == 2
 
 
+def answer(table: Evidence) -> str:
+    return verdict_of(table, Case("score", TOP))
+
+
 @pytest.mark.parametrize(
     ("selected", "draws", "words"),
     [
-        (-1.0, 19, MORE),
-        (0.0, 19, NO_MORE),
-        (1.0, 19, NO_MORE),
+        (-1.0, 19, f"{SHOWN}, also against"),
+        (0.0, 19, NOT_SHOWN),
+        (1.0, 19, NOT_SHOWN),
         (-1.0, 2, OPEN),
     ],
 )
@@ -204,8 +219,7 @@ def test_the_verdict_is_that_of_interval_and_draws(selected: float, draws: int, 
     base = generator.random(30)
     shifted = base + selected + 0.01 * generator.random(30)
     others = base + 0.05 * generator.normal(size=(2 * draws, 30))
-    found = verdict(rows_of({"a": np.array([base, shifted, *others])}), "score")
-    assert found.startswith(OPEN) and "--draws 99" in found if words == OPEN else found == words
+    assert answer(rows_of({"a": np.array([base, shifted, *others])})).startswith(words)
 
 
 def test_a_verdict_is_given_at_the_level_that_is_asked_for() -> None:
@@ -213,8 +227,8 @@ def test_a_verdict_is_given_at_the_level_that_is_asked_for() -> None:
     base = np.random.default_rng(3).normal(10, 1, 40)
     others = [base - 0.1 + 0.01 * at for at in range(4)]
     table = rows_of({"a": np.array([base, base - 5, *others])})
-    assert verdict(table, "score").startswith(OPEN)
-    assert verdict(replace(table, alpha=0.5), "score") == MORE
+    assert answer(table).startswith(OPEN)
+    assert answer(replace(table, alpha=0.5)).startswith(SHOWN)
 
 
 @given(st.floats(1e-4, 0.99))
@@ -230,8 +244,8 @@ def test_an_effect_of_depth_is_said_to_be_one() -> None:
     base = generator.random(30)
     low = base - 1 + 0.05 * generator.normal(size=(20, 30))
     high = base + 0.05 * generator.normal(size=(19, 30))
-    words = verdict(rows_of({"a": np.array([base, low[0], *high, *low[1:]])}), "score")
-    assert words.startswith(MORE) and "same layers" in words
+    words = answer(rows_of({"a": np.array([base, low[0], *high, *low[1:]])}))
+    assert words == f"{SHOWN}; {NOT_SHOWN} against those of the same layers"
 
 
 def test_the_verdict_claims_no_more_than_its_controls() -> None:
@@ -243,12 +257,12 @@ def test_the_verdict_claims_no_more_than_its_controls() -> None:
     def words(kind: str) -> str:
         draws = [replace(TOP, kind=kind, draw=n, heads=(f"1.{n}",)) for n in range(19)]
         table = evidence([Condition(), TOP, *draws], numbers, {"score": Statistic("s")})
-        return verdict(table, "score")
+        return headline(table, [Case("score", TOP)], "text")
 
-    assert words("random") == f"{MORE} at any depth"
-    assert words("same layers") == f"{MORE} of the same layers"
-    assert words("equal norm") == f"{MORE} of equal output norm"
-    assert words("outside").startswith(OPEN)
+    assert words("random").endswith(f"without random heads: {SHOWN} for heads of any layer alone")
+    assert words("same layers").endswith(f"without random heads of the same layers: {SHOWN}")
+    assert words("equal norm").endswith(f"without random heads of equal output norm: {SHOWN}")
+    assert f": {UNTESTED} (" in words("outside")
 
 
 def test_statistics_under_fewer_draws_are_no_lack_of_sets() -> None:
@@ -264,7 +278,7 @@ def test_a_sentence_adds_up_where_a_part_lacks_the_condition() -> None:
     values = counted(np.array([[1.0] * 8, [3.0] * 8])), counted(np.array([[9.0] * 8]))
     parts = {"a": {"s": [*values[0]]}, "b": {"s": [*values[1], None]}}
     table = evidence([Condition(), TOP], parts, {"s": Statistic("s", digits=0)})
-    assert "from 1 to 3." in moved(table, "s", TOP)[0]
+    assert effect(table, Case("s", TOP)) == "Without 2 heads, s rises by 2"
 
 
 def test_controls_are_known_by_their_names() -> None:

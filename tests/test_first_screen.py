@@ -50,11 +50,11 @@ MEASURE = """() => {
   const figures = [...document.querySelectorAll("main figure")];
   const figure = figures.find((each) => each.querySelector(drawn) && each.offsetHeight);
   const finding = document.querySelector("#summary .finding");
-  // A warning stands before the verdict and is none of its words.
+  // A warning stands before the verdict, the command that goes on behind it.
   const words = (without) => [...finding.children].map((part) => {
     const own = part.cloneNode(true);
     own.querySelectorAll(without).forEach((node) => node.remove());
-    return part.matches(`.warning, ${without}`) ? "" : own.textContent;
+    return part.matches(`.warning, .next, ${without}`) ? "" : own.textContent;
   }).join(" ");
   const sections = [...document.querySelectorAll("main > section")];
   const last = sections.filter(({ id }) => id === "method" || id === "provenance");

@@ -12,7 +12,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from headscope.errors import InputError
-from headscope.evidence.blocks import few_sets
 from headscope.evidence.controls import (
     DEFAULT,
     SHUFFLES,
@@ -21,6 +20,7 @@ from headscope.evidence.controls import (
     planned,
     sets_of,
 )
+from headscope.evidence.headline import few_sets
 from headscope.evidence.rows import Statistic
 from headscope.evidence.table import evidence as evidence_of
 from headscope.heads import Geometry, Head, HeadSet

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headscope.errors import InputError
-from headscope.evidence.blocks import MORE, NO_MORE
+from headscope.evidence.headline import NOT_SHOWN, OPEN, SHOWN, UNTESTED
 from headscope.results.common import Leakage
 from headscope.results.removal import Measuring, RemovalResult, Removed, removal_of
 from headscope.runs.folder import reopen_run
@@ -48,16 +48,17 @@ def test_what_was_not_computed_is_no_zero(tmp_path: Path) -> None:
 def test_without_random_heads_nothing_is_said_of_them(tmp_path: Path) -> None:
     run = write_removal(tmp_path / "run", draws=0)
     told = shown(run)
-    assert removal_of(run).verdict.startswith("cannot tell")
+    assert UNTESTED in removal_of(run).verdict
     assert told.figure is None and "no p over draws" in told.uncertainty
     assert not any("minus random" in table.title for table in blocks_of(told, Table))
 
 
 def test_the_verdict_is_that_of_both_controls(tmp_path: Path) -> None:
-    assert removal_of(write_removal(tmp_path / "few")).verdict == "cannot tell: --draws 99"
-    assert removal_of(write_removal(tmp_path / "many", draws=19)).verdict == MORE
+    few, many = write_removal(tmp_path / "few"), write_removal(tmp_path / "many", draws=19)
     less = write_removal(tmp_path / "less", draws=19, top=89.0)
-    assert removal_of(less).verdict == NO_MORE
+    assert f": {OPEN} (" in removal_of(few).verdict
+    assert removal_of(many).verdict.endswith(f": {SHOWN}, also against those of the same layers")
+    assert f": {NOT_SHOWN} (" in removal_of(less).verdict
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,7 @@ def test_the_verdict_is_that_of_both_controls(tmp_path: Path) -> None:
     ],
 )
 def test_cautions_follow_from_the_run(tmp_path: Path, more: dict[str, Any], said: str) -> None:
-    assert cautions(write_removal(tmp_path / "run")) == ""
+    assert cautions(write_removal(tmp_path / "run", draws=19)) == ""
     assert said in cautions(other(tmp_path, **more))
 
 
@@ -82,7 +83,7 @@ def test_zero_and_mean_stand_in_one_table(tmp_path: Path) -> None:
     run = write_removal(tmp_path / "run", kinds=("mean", "zero"))
     told = shown(run)
     # The finding is of the first kind, whose draws are its own.
-    assert "falls from 90.0 to 55.0" in told.finding[1]
+    assert "chrF++ falls by 35.0" in told.finding[0] and "mean output" in told.finding[0]
     rows = rows_of(told, ALL)
     assert rows["14 selected, removed"]["chrF++"].value == 20.0
     assert rows["14 selected, replaced by mean output"]["chrF++"].value == 55.0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -21,8 +20,8 @@ from find_helpers import model, tokenizer, wrapped
 from headscope.data.transfer import Answer, TransferPrompt, written
 from headscope.data.words import plain_words
 from headscope.errors import InputError
-from headscope.evidence.blocks import MORE, OPEN, in_cases, unmoved
 from headscope.evidence.controls import Draws, planned
+from headscope.evidence.headline import unmoved
 from headscope.evidence.rows import SELECTED, SHARE, Condition, Statistic
 from headscope.evidence.table import evidence_of_parts, own_heads
 from headscope.heads import Geometry, HeadSet
@@ -217,12 +216,6 @@ def test_what_no_condition_changes_is_one_sentence_with_its_bound() -> None:
     assert f"{100 * wilson_interval(200, 200)[0]:.1f}" in unmoved(every, "up")
     alone = evidence_of_parts({"a": under()}, {"a": {"up": none[:, :1]}}, share)
     assert "0 of 1 output" in unmoved(alone, "up") and "bound" not in unmoved(alone, "up")
-
-
-def test_verdicts_of_many_conditions_are_counted() -> None:
-    words = [MORE, f"{OPEN}: --draws 99", MORE]
-    assert re.findall(r"\d+", in_cases(words, "case")) == ["2", "3", "1"]
-    assert in_cases([MORE] * 3, "case") == MORE
 
 
 # Ranks

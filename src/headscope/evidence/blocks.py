@@ -1,27 +1,20 @@
-"""What any table of evidence shows: its verdict in words, tables, and figures."""
+"""What any table of evidence shows: its tables and figures."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import product
-from math import ceil, isnan
 from typing import Any
 
 from headscope.estimates import Draws, Estimate
-from headscope.evidence.controls import FREE, MATCHED
 from headscope.evidence.rows import (
-    LEVEL,
     ORIGINAL,
     SELECTED,
-    SHARE,
     WHOLE,
     Condition,
     Evidence,
     Scored,
-    Tested,
 )
-from headscope.measure.sequence import draws_to_win
 from headscope.shown.blocks import (
     Cell,
     Forest,
@@ -38,170 +31,7 @@ from headscope.shown.words import (
     between,
     capitalised,
     count,
-    enumeration,
-    p_value,
 )
-
-#: Draws that allow a p of 0.01, where the model has so many sets.
-WANTED = 99
-#: So many parts are counted instead of listed.
-MANY = 7
-MORE, NO_MORE, OPEN = (
-    "more than random heads",
-    "not shown to do more than random heads",
-    "cannot tell",
-)
-
-
-# ---- verdict -----------------------------------------------------------------------------------
-def beyond(test: Tested) -> bool:
-    """Whether the interval of a difference, or its value where it has none, lies on the side that
-    is claimed."""
-    ends = test.difference
-    if test.side == "higher":
-        return (ends.low if ends.bounded else ends.value) > 0
-    return (ends.high if ends.bounded else ends.value) < 0
-
-
-def holds(test: Tested, alpha: float = LEVEL) -> bool | None:
-    """Whether selected heads do more than the draws of a control, p being at most `alpha`; None
-    where few draws leave that open, or more are to come."""
-    if test.ended == "open" and beyond(test):
-        return None
-    if test.p_draws is not None and test.p_draws <= alpha:
-        return beyond(test)
-    if test.least_p is not None and test.least_p > alpha and beyond(test):
-        return None
-    return False
-
-
-def verdict(
-    evidence: Evidence,
-    statistic: str,
-    condition: Condition | None = None,
-    part: str | None = None,
-    option: str = "--draws",
-) -> str:
-    """Whether the selected heads do more than random ones, over all parts (or in one).
-
-    A difference from random heads of any layer alone may be one of depth, and is said to be.
-    `option` is what gives more draws.
-    """
-    tests = evidence.against(statistic, condition or evidence.main, part)
-    random, matched = beside_random(tests)
-    if random is None:
-        return f"{OPEN}: no heads were drawn that rank beside the selected ones"
-    words = evidence.controls[random.control].words if random.control not in FREE else ""
-    free = holds(random, evidence.alpha)
-    if free is None:
-        return f"{OPEN}: {remedy(evidence, random, option)}"
-    if words:
-        return f"{'more' if free else 'not shown to do more'} than {words}"
-    if not free:
-        return NO_MORE
-    if matched is None:
-        return f"{MORE} at any depth"
-    deep = holds(matched, evidence.alpha)
-    if deep is None:
-        return (
-            f"{MORE}; against those of the same layers {OPEN}: {remedy(evidence, matched, option)}"
-        )
-    if not deep:
-        return f"{MORE} at any depth, not shown to do more than those of the same layers"
-    return MORE
-
-
-def beside_random(
-    tests: Mapping[str, Tested],
-) -> tuple[Tested | None, Tested | None]:
-    """Of tests by control those beside random sets of any heads, and of the same layers.
-
-    The first is another that has a p over draws, where no sets of any heads were drawn.
-    """
-    free, matched = (
-        next((tests[name] for name in names if name in tests), None) for names in (FREE, MATCHED)
-    )
-    ranked = (test for test in tests.values() if test.least_p is not None)
-    return free or next(ranked, None), matched
-
-
-def remedy(evidence: Evidence, test: Tested, option: str = "--draws") -> str:
-    """What would decide a test over too few draws; more heads, where another control had more."""
-    known = [
-        known_test.draws for known_test in evidence.tests if known_test.statistic == test.statistic
-    ]
-    if test.ended == "open":
-        return f"not decided after {count(test.draws, 'random draw')}"
-    if test.draws < max(known):
-        return f"more heads, which have only {count(test.draws, 'different set')} here"
-    return f"{option} {max(WANTED, least_draws(evidence.alpha))}"
-
-
-def verdicts(words: Mapping[str, str], joint: str = "in") -> str:
-    """Verdicts of several parts in one line, equal ones together; many parts are counted."""
-    if not words:
-        return f"{OPEN}: no heads were changed"
-    groups: dict[str, list[str]] = {}
-    for name, sentence in words.items():
-        groups.setdefault(sentence, []).append(name)
-    if len(groups) == 1:
-        return next(iter(groups))
-    lines = []
-    for sentence, names in groups.items():
-        answer, colon, more = sentence.partition(":")  # the remedy comes last
-        where = enumeration(names) if len(names) < MANY else f"{len(names)} of {len(words)}"
-        lines.append(f"{answer} {joint} {where}{colon}{more}")
-    return "; ".join(lines)
-
-
-def few_sets(evidence: Evidence, wanted: int) -> list[str]:
-    """What it means that fewer different random sets exist than were asked for."""
-    # Some statistics are measured under fewer draws than others, by choice.
-    most: dict[tuple[str, ...], int] = {}
-    for test in evidence.tests:
-        by_rank = test.ended is None or test.draws < draws_to_win(evidence.alpha)
-        if test.least_p is not None and by_rank and test.ended not in ("given up", "open"):
-            case = test.control, test.part, test.condition
-            most[case] = max(test.draws, most.get(case, 0))
-    fewer: dict[str, int] = {}
-    for (control, *_), draws in most.items():
-        if draws < wanted:
-            fewer[control] = min(draws, fewer.get(control, draws))
-    if not fewer:
-        return []
-    words = [f"{draws} {evidence.controls[control].words}" for control, draws in fewer.items()]
-    lowest = p_value(1 / (1 + min(fewer.values())))
-    return [
-        f"Fewer different sets exist than the {wanted} asked for: {enumeration(words)}. All of "
-        f"them were used, so p over draws cannot be lower than {lowest} there."
-    ]
-
-
-def uncertainty(
-    evidence: Evidence,
-    statistic: str,
-    conditions: Sequence[Condition],
-    examples: str,
-    option: str = "--draws",
-) -> tuple[str, str]:
-    """How many examples and random sets there are, what p over draws they allow, and what would
-    help."""
-    found = (
-        beside_random(evidence.against(statistic, each, part))[0]
-        for each, part in product(conditions, places(evidence, statistic))
-    )
-    tests = [test for test in found if test is not None]
-    if not tests:
-        return f"Intervals are over {examples}; there is no p over draws.", ""
-    bounded = any(test.difference.bounded for test in tests)
-    over = f"Intervals are over {examples}" if bounded else f"{examples}, no interval"
-    fewest = min(tests, key=lambda test: test.draws)
-    if fewest.ended:
-        return f"{over}; {fewest.share_as_far} random draws do as much.", ""
-    return (
-        f"{over}; {draws_words(fewest.draws)}.",
-        draws_remedy(fewest.draws, evidence.alpha, option),
-    )
 
 
 def places(evidence: Evidence, statistic: str) -> tuple[str | None, ...]:
@@ -209,88 +39,6 @@ def places(evidence: Evidence, statistic: str) -> tuple[str | None, ...]:
     no mean."""
     parts = dict.fromkeys(row.part for row in evidence.levels if row.statistic == statistic)
     return (None,) if len(parts) == 1 or WHOLE in parts else tuple(parts)
-
-
-def examples_words(evidence: Evidence, statistic: str, example: str) -> str:
-    """How many examples a statistic is over, of parts without a mean in each."""
-    where = places(evidence, statistic)
-    sizes = [
-        row.examples
-        for row in evidence.levels
-        if row.statistic == statistic and (row.part in where or where == (None,))
-    ]
-    most = max(sizes, default=0)
-    if where == (None,) or min(sizes, default=0) == most:
-        return count(most, example) + ("" if where == (None,) else " each")
-    return f"{min(sizes)} to {most} {example}s each"
-
-
-def draws_words(draws: int) -> str:
-    """How many different sets there are, and the least p over draws that they allow."""
-    return f"{count(draws, 'random draw')}: p over draws is at least {p_value(1 / (1 + draws))}"
-
-
-def least_draws(alpha: float) -> int:
-    """The fewest draws that allow a p of `alpha`."""
-    return ceil(1 / alpha - 1e-9) - 1 if alpha > 0 else 0
-
-
-def draws_remedy(draws: int, alpha: float = LEVEL, option: str = "--draws") -> str:
-    """The option for more draws, where these are too few for a p of `alpha`."""
-    few = least_draws(alpha)
-    return f"{option} {max(WANTED, few)}" if draws < few else ""
-
-
-def moved(
-    evidence: Evidence,
-    statistic: str,
-    condition: Condition,
-    lead: str = "",
-    part: str | None = None,
-) -> list[str]:
-    """Where selected heads take a statistic from and to, in a sentence; nothing if not measured."""
-    own, now, base = (
-        evidence.statistics[statistic],
-        evidence.level(statistic, condition, part),
-        evidence.level(statistic, None, part),
-    )
-    if now is None or base is None or now.change is None:
-        return []
-    # Over the parts where the condition was measured, which the original model may exceed.
-    before, after = own.number(now.value - now.change.value), own.number(now)
-    words = f"{'falls' if now.change.value < 0 else 'rises'} from {before} to {after}"
-    words = f"stays at {after}" if before == after else words
-    if own.unit not in ("", SHARE):
-        words += f" {own.unit}"
-    if not lead:
-        many = "" if condition.k == 1 else f"{condition.k or ''} ".lstrip()
-        heads = f"the {many}selected head{'' if condition.k == 1 else 's'} {condition.done}"
-        lead = f"With {condition.named() if condition.of else heads}"
-    return [f"{lead}, {own.words} {words}."]
-
-
-def unmoved(evidence: Evidence, statistic: str, examples: str = "output") -> str:
-    """A statistic that no condition changes in any part, in a sentence; empty where one does."""
-    rows = [row for row in evidence.levels if row.statistic == statistic]
-    if len({row.value for row in rows}) != 1:
-        return ""
-    own, row = evidence.statistics[statistic], max(rows, key=lambda row: row.examples)
-    words, many = f"{own.words[:1].upper()}{own.words[1:]}", count(row.examples, examples)
-    # Of other shares it need not be outputs that are counted.
-    if own.unit != SHARE or row.value not in (0, 1):
-        return f"{words}: {own.number(row)} in every condition ({many})."
-    side, bound = ("lower", row.low) if row.value == 1 else ("upper", row.high)
-    end = "" if isnan(bound) else f"; 95\u00a0% {side} bound {own.number(bound)}"
-    return f"{words}: {round(row.value * row.examples)} of {many} in every condition{end}."
-
-
-def in_cases(words: Sequence[str], case: str) -> str:
-    """In how many of many cases each verdict holds; without the remedies."""
-    counts = Counter(sentence.partition(":")[0] for sentence in words)
-    if len(counts) == 1:
-        return words[0]
-    first, *others = (f"{cause} in {many}" for cause, many in counts.items())
-    return "; ".join([f"{first} of {count(len(words), case)}", *others])
 
 
 # ---- tables ------------------------------------------------------------------------------------

@@ -341,7 +341,8 @@ class Evidence:
     """Conditions, what was measured under each, and the selected ones beside their controls.
 
     `levels` and `tests` name conditions by `id`, and parts: a direction, a language, a task, or ""
-    for the plain mean over several. `alpha` is what p over draws may be at most in a verdict.
+    for the plain mean over several. `alpha` is what p over draws may be at most in a verdict,
+    `asked` how many draws were asked for, of which there may be fewer.
     """
 
     statistics: Mapping[str, Statistic] = field(default_factory=dict)
@@ -350,6 +351,7 @@ class Evidence:
     levels: tuple[Level, ...] = ()
     tests: tuple[Tested, ...] = ()
     alpha: float = LEVEL
+    asked: int = field(default=0, compare=False, metadata=UNWRITTEN)
 
     def __repr__(self) -> str:
         return brief(self)

@@ -16,7 +16,7 @@ from headscope.report.drawing.blocks import draw
 from headscope.report.html import Child, Html, embed_json, join, tag
 from headscope.report.parts import COLOURS, Drawn, bdi, folded, named, section
 from headscope.report.provenance import about_run
-from headscope.shown.blocks import METHOD, HeadSets, Section, Shown, Table
+from headscope.shown.blocks import METHOD, HeadSets, Next, Section, Shown, Table
 from headscope.shown.words import MEAN, arrow, enumeration, unbroken
 
 FLAG = re.compile(r"(--[a-z][a-z-]*(?:[ =](?=[^\s,;]*[A-Z=/])[^\s,;]+)?)")
@@ -152,9 +152,7 @@ def with_flags(words: str) -> list[Child]:
 def _finding(shown: Shown, first: Drawn | None) -> Html:
     """The verdict and what it rests on, and beside it the figure."""
     answer, *more = shown.finding or ("This run has no finding.",)
-    # A verdict that cannot tell names the remedy itself.
-    new = shown.remedy and not any(shown.remedy in words for words in shown.finding)
-    remedy = [" ", tag("code", shown.remedy)] if new else None
+    remedy = [" ", tag("code", shown.remedy)] if shown.remedy else None
     uncertainty = tag("p", with_flags(shown.uncertainty), remedy, class_="badge")
     cautions = [tag("li", with_flags(words)) for words in shown.cautions]
     warning = tag("strong", "Warning: "), with_flags(shown.warning)
@@ -165,11 +163,24 @@ def _finding(shown: Shown, first: Drawn | None) -> Html:
         tag("p", with_flags(answer), class_="answer"),
         [tag("p", with_flags(words)) for words in more],
         uncertainty if shown.uncertainty else None,
+        _next(shown.next) if shown.next else None,
         class_="finding",
     )
     weak = tag("ul", cautions, class_="cautions") if cautions else None
     parts = tag("div", words, first.html, weak, class_="first") if first else [words, weak]
     return tag("section", parts, id="summary", aria_labelledby="summary-title")
+
+
+def _next(following: Next) -> Html:
+    """The command that goes on, to be copied."""
+    copy = tag("button", "copy", class_="copy script", data_text=following.command)
+    words = [[tag("span", word), " "] for word in following.command.split(" ")]
+    return tag(
+        "div",
+        tag("p", tag("strong", following.words), " ", copy),
+        tag("pre", tag("code", words), tabindex=0),
+        class_="next",
+    )
 
 
 def _slugs(titles: Iterator[str]) -> Iterator[str]:

@@ -54,12 +54,11 @@ def text_of(
     shown: Shown, run: str | None = None, report: str | None = None, width: int = WIDTH
 ) -> str:
     """The finding, what it rests on, cautions, the figure and brief sections, in `width` columns;
-    last where run and report are."""
+    last where run and report are, and the command that goes on."""
     warning = [f"Warning: {shown.warning}"] if shown.warning else []
     lines = [*_wrapped([*warning, *shown.finding], width)]
     if shown.uncertainty:
-        new = "" if any(shown.remedy in words for words in shown.finding) else shown.remedy
-        lines += _wrapped([" ".join(filter(None, [shown.uncertainty, new]))], width)
+        lines += _wrapped([" ".join(filter(None, [shown.uncertainty, shown.remedy]))], width)
     lines += _wrapped((f"Caution: {words}" for words in shown.cautions), width)
     brief = [
         block
@@ -71,6 +70,8 @@ def text_of(
         lines += ["", *(part for line in _block(block, width) for part in _folded(line, width))]
     places = {"run": run, "report": report}
     lines += ["", *(f"{name}: {place}" for name, place in places.items() if place is not None)]
+    if shown.next:  # a line of its own, however long, so that it can be copied
+        lines += [f"{shown.next.words}:", _plain(shown.next.command)]
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 

@@ -11,6 +11,7 @@ from headscope.evidence.pace import PlannedPart
 from headscope.evidence.rows import Evidence, Level, Tested
 from headscope.heads import Head, HeadScores, Rank, rank_words
 from headscope.runs import Record, Result, decode, entry
+from headscope.shown.blocks import Next
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,11 @@ class ModelResult(Checked, Result):
 class ComparedResult(ModelResult):
     """The result of a command that compares a model with and without heads.
 
-    Its rows stand in JSON beside `verdict` and `cautions`; `details`, whose type a subclass
-    declares, are what only this command has.
+    Its rows stand in JSON beside `verdict` and `cautions`, and with a verdict that is open what
+    decides it, `next`; `details`, whose type a subclass declares, are what only this command has.
     """
+
+    next: Next | None = entry(absent=True)
 
     evidence: Evidence = entry(Evidence(), flat="")
     details: Any = None

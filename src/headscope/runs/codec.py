@@ -61,8 +61,8 @@ class Result(Displayed, Record):
 #: What results hold under its own name, in this order; what is not here stands in `details`.
 SHARED = (
     "format", "command", "signature", "run", "seconds", "model", "baseline_works",
-    "baseline_check", "verdict", "cautions", "alpha", "statistics", "controls", "conditions",
-    "levels", "tests", "scores",
+    "baseline_check", "verdict", "next", "cautions", "alpha", "statistics", "controls",
+    "conditions", "levels", "tests", "scores",
 )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import isnan
 from typing import Any, TypeVar
 
-from headscope.shown.words import fixed, in_power, power_of
+from headscope.shown.words import count, fixed, in_power, power_of
 
 Named = TypeVar("Named")
 
@@ -666,6 +666,30 @@ def method_section(words: str) -> Section:
 
 
 @dataclass(frozen=True)
+class Next:
+    """What decides what a run leaves open.
+
+    Attributes:
+        command: as it is typed.
+        minutes: about how many it takes; None: not known.
+    """
+
+    command: str
+    minutes: float | None = None
+
+    @property
+    def words(self) -> str:
+        """What it is, with the time that it takes: `Next, about 6 minutes`."""
+        if self.minutes is None:
+            return "Next"
+        if self.minutes < 1:
+            return "Next, less than a minute"
+        hours = self.minutes >= 90
+        number = max(2, round(self.minutes / 60)) if hours else round(self.minutes)
+        return f"Next, about {count(number, 'hour' if hours else 'minute')}"
+
+
+@dataclass(frozen=True)
 class Shown:
     """What a run found, the answer first.
 
@@ -675,7 +699,8 @@ class Shown:
         finding: the answer, and at most a sentence with its numbers; with `uncertainty` not more
             than 45 words.
         uncertainty: what the finding rests on, in one line, and what makes it small.
-        remedy: the option that reduces it, such as `--draws 99`.
+        remedy: the option that reduces it, such as `--limit 500`.
+        next: the command that goes on where the finding is open.
         cautions: what makes the finding weak, a sentence each.
         facts: names and words next to the title.
         sections: all else, in order. On a page with a figure their tables are folded.
@@ -693,6 +718,7 @@ class Shown:
     sections: Sequence[Section] = ()
     figure: Block | None = None
     warning: str = ""
+    next: Next | None = None
 
     @property
     def blocks(self) -> Sequence[Block]:

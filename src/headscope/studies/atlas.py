@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headscope import options
 from headscope.compare.overlap_sets import overlaps
 from headscope.data.pairs import PairFile
-from headscope.evidence.blocks import few_sets
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, SelectedHeads, planned
+from headscope.evidence.headline import few_sets, resolution
 from headscope.evidence.pace import Pacing
 from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence
 from headscope.evidence.sequence import decided, in_its_round
@@ -39,10 +39,11 @@ from headscope.results.removal import RemovalDetails, Removed
 from headscope.runs import Run, decode, plain
 from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.words import count
-from headscope.studies.atlas_show import show_atlas
+from headscope.studies.atlas_show import removal_case, show_atlas
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import parts_of
 from headscope.studies.find.translation_score import describe, describe_all, write_found_on
+from headscope.studies.going_on import Spent, going_on
 from headscope.studies.models import PROMPTED_ARGUMENT, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, find_and_check, pair_cautions, pair_inputs
 from headscope.studies.report import write_report
@@ -122,7 +123,7 @@ def atlas(
     }
 
     def compute(run: Run) -> AtlasResult:
-        return _make(lm, config, found_on, checked_on, reference, run, progress, tell)
+        return _make(lm, config, found_on, checked_on, reference, run, began, progress, tell)
 
     data, seed = pair_inputs(found_on, checked_on), config.score.seed
     result = run_with_model(
@@ -141,6 +142,7 @@ def _make(
     checked_on: Mapping[str, PairFile],
     reference: Reference,
     run: Run,
+    began: float,
     progress: Progress | None,
     tell: Callable[[str], object],
 ) -> AtlasResult:
@@ -162,11 +164,19 @@ def _make(
     heads = mean.top(k, rank)
     texts = ([pair.source for pair in file.pairs] for file in checked_on.values())
     basis = Basis.on(lm, texts, avoid=mean.select(config.threshold))
+    ready = time.monotonic()
     evidence, details = _check(lm, config, heads, basis, checked_on, reference, run, progress, tell)
+    asked, spent = replace(evidence, asked=details.draws), Spent.by(run, began, ready)
+    cases = [removal_case(evidence)]
     return AtlasResult(
         **vars(describe_all(scores, *how)),
         **works,
-        cautions=(*cautions(evidence, details), *few_sets(evidence, details.draws)),
+        next=going_on(COMMAND, run, Atlas, asked, cases, spent),
+        cautions=(
+            *cautions(evidence, details),
+            *few_sets(evidence, details.draws),
+            *resolution(evidence, cases, "sentence"),
+        ),
         config=dict(plain(asdict(config))),
         data={
             pair: decode(AtlasData, _about_data(found_on[pair], checked_on[pair], scores[pair]))

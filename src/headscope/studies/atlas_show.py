@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from headscope.ablations import gives
 from headscope.compare.overlap_sets import group_overlaps
-from headscope.evidence.blocks import by_part, forest, tables, uncertainty, verdict
+from headscope.evidence.blocks import by_part, forest, tables
+from headscope.evidence.headline import Case, headline, uncertainty
+from headscope.evidence.rows import Evidence
 from headscope.results.atlas import AtlasOverlap, AtlasResult
 from headscope.results.translation_score import TranslationScores
 from headscope.shown.blocks import METHOD, HeadSets, NotMeasured, Section, Shown
-from headscope.shown.words import MEAN, count, enumeration, languages_of
+from headscope.shown.words import MEAN, count, enumeration, languages_of, sentence_of
 from headscope.studies.find.translation_score import (
     alignment_finding,
     classes_table,
@@ -51,29 +55,38 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
         Section(METHOD, [], after=_method(result)),
     ]
     languages = {code for name in directions for code in languages_of(name) if code}
+    finding = _finding(result, by)
     return Shown(
         "Atlas of attention heads",
         "Which heads find the source word while the model translates, and what happens without "
         "them?",
-        _finding(result, by),
-        *uncertainty(evidence, "chrf", [evidence.main], _examples(result)),
-        list(_cautions(result)),
-        [
+        finding,
+        uncertainty(evidence, [removal_case(evidence)], _examples(result), " ".join(finding)),
+        cautions=list(_cautions(result)),
+        facts=[
             *model_facts(result.model_name, len(result.scored)),
             ("directions", str(len(directions))),
             ("languages", str(len(languages))),
             *ablation_facts(result.details),
         ],
-        sections,
-        every_head(parts, result, by),
+        sections=sections,
+        figure=every_head(parts, result, by),
+        next=result.next,
     )
 
 
 def _finding(result: AtlasResult, by: str) -> list[str]:
     answer, _ = alignment_finding(result, by)
-    evidence = result.evidence
-    removal = verdict(evidence, leads(evidence)[0])
-    return [answer, f"Removal of the {evidence.main.k} best: {removal}."]
+    evidence = replace(result.evidence, asked=result.details.draws)
+    removal = headline(evidence, [removal_case(evidence)], "sentence")
+    return [sentence_of(removal), answer]
+
+
+def removal_case(evidence: Evidence) -> Case:
+    """The removal of the best heads."""
+    best, main = f"the {evidence.main.k} best heads", evidence.main
+    lead = f"With {best} {main.done}" if gives(main.replacement) else f"Without {best}"
+    return Case(leads(evidence)[0], main, lead=lead)
 
 
 def _examples(result: AtlasResult) -> str:
@@ -81,7 +94,7 @@ def _examples(result: AtlasResult) -> str:
         sum(getattr(read, name) for read in result.data.values())
         for name in ("found_on", "verified_on")
     )
-    return f"{count(scored, 'pair')} scored, {count(checked, 'other')} translated"
+    return f"{count(checked, 'sentence')} ({count(scored, 'other')} scored)"
 
 
 def _cautions(result: AtlasResult) -> Iterator[str]:

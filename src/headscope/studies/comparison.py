@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from headscope import options
-from headscope.evidence.blocks import few_sets, verdict
 from headscope.evidence.controls import Beside, Changing, Draws, SelectedHeads, planned
+from headscope.evidence.headline import OPEN, Case, few_sets, headline, resolution
 from headscope.evidence.pace import OutOfTime, Pacing, Planned
 from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence, Statistic
 from headscope.evidence.sequence import decided, in_its_round
@@ -38,6 +38,7 @@ from headscope.shown.blocks import Shown
 from headscope.shown.words import count, sentence_of
 from headscope.studies.comparison_page import Extras, Words, page
 from headscope.studies.examples import Examples as Examples
+from headscope.studies.going_on import Spent, going_on
 from headscope.studies.models import PROMPTED, ModelChoice, about_model, run_with_model
 from headscope.studies.shows import leakage_caution
 from headscope.studies.study import Study
@@ -199,7 +200,9 @@ class Comparison(Generic[Config, Part]):
         measure: the numbers of every example under every condition, as a table.
         leads: the statistics of which the verdict is, without it the first: they decide when draws
             end.
-        answer: table and details to the verdict in words; without it that of the first of `leads`.
+        cases: table and details to the cases of which the headline is; without it the first of
+            `leads` under the main condition.
+        answer: table and details to what stands instead of the headline, empty where nothing does.
         words: what its page says of every result.
         extras: what the page of a result says that does not follow from its table, such as outputs
             of its run folder.
@@ -217,7 +220,8 @@ class Comparison(Generic[Config, Part]):
     heads: Callable[[LanguageModel, Config, Examples[Part]], Chosen]
     measure: Callable[[Bench[Config, Part]], Measured]
     leads: Callable[[Evidence], Sequence[str]] = lambda found: [*found.statistics][:1]
-    answer: Callable[[Evidence, Any], str] | None = None
+    cases: Callable[[Evidence, Any], Sequence[Case]] | None = None
+    answer: Callable[[Evidence, Any], str] = lambda found, details: ""
     words: Words
     extras: Callable[[Any, Path], Extras] = lambda result, run: Extras()
     examples: str = "texts"
@@ -235,7 +239,7 @@ class Comparison(Generic[Config, Part]):
 
     def page(self, result: ComparedResult, run: Path) -> Shown:
         """The page of a result in its run folder."""
-        return page(result, self.words, self.extras(result, run))
+        return page(result, self.words, self.extras(result, run), self.cases_of(result))
 
     def run(
         self,
@@ -281,7 +285,7 @@ class Comparison(Generic[Config, Part]):
         pacing = Pacing(
             list(chain.from_iterable(conditions.values())),
             config.alpha if config.in_sequence else None,
-            count(sum(map(len, examples.texts.values())), "example"),
+            count(sum(map(len, examples.texts.values())), self.words.example),
             tell,
             config.minutes,
             config.plan,
@@ -305,6 +309,7 @@ class Comparison(Generic[Config, Part]):
                 lm, config, examples, chosen, conditions, plans, basis, replaced, run, progress
             )
             works = examples.works(lm, config, run, progress)
+            ready = time.monotonic()
 
             def result_of(found: Evidence, made: Measured) -> ComparedResult:
                 details = self.details(
@@ -324,7 +329,7 @@ class Comparison(Generic[Config, Part]):
                     **works,
                     **made.beside,
                 )
-                return self.concluded(result)
+                return self.with_next(self.concluded(result), run, Spent.by(run, began, ready))
 
             def so_far(found: Evidence, made: Measured) -> None:
                 result = replace(result_of(found, made), model=decode(ModelFacts, about_model(lm)))
@@ -374,17 +379,38 @@ class Comparison(Generic[Config, Part]):
 
     def concluded(self, result: AnyResult) -> AnyResult:
         """The result with its verdict and what weakens it, which follow from table and details."""
-        found, details = result.evidence, result.details
+        details = result.details
+        found = replace(result.evidence, asked=details.draws)
+        result = replace(result, evidence=found)
+        cases, words = self.cases_of(result), self.words
+        answer = self.answer(found, details)
         note, leakage = details.outside_note, details.leakage if self.examples else None
         cautions = (
             *(leakage_caution(leakage, self.examples) if leakage else ()),
             *([sentence_of(note)] if note else []),
             *self.cautions(found, details),
             *few_sets(found, details.draws),
+            *([] if answer else resolution(found, cases, words.example)),
         )
-        leads = self.leads(found)
-        answer = self.answer(found, details) if self.answer else verdict(found, leads[0])
+        answer = answer or headline(found, cases, words.example, words.joint, words.case)
         return replace(result, verdict=answer, cautions=cautions)
+
+    def cases_of(self, result: ComparedResult) -> Sequence[Case]:
+        """The cases of which the headline is."""
+        found = result.evidence
+        if self.cases is not None:
+            return self.cases(found, result.details)
+        return [Case(name, found.main) for name in [*self.leads(found)][:1]]
+
+    def with_next(self, result: AnyResult, run: Run, spent: Spent) -> AnyResult:
+        """The result with the command that decides what its verdict leaves open."""
+        if OPEN not in result.verdict:
+            return result
+        following = going_on(
+            self.command, run, self.settings, result.evidence, self.cases_of(result), spent,
+            self.words.option,
+        )  # fmt: skip
+        return replace(result, next=following)
 
 
 def _in_rounds(plan: Any) -> Any:

@@ -6,16 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 
-from headscope.evidence.blocks import (
-    examples_words,
-    forest,
-    forests_by_unit,
-    moved,
-    named_part,
-    tables,
-    uncertainty,
-    unmoved,
-)
+from headscope.evidence.blocks import forest, forests_by_unit, named_part, tables
+from headscope.evidence.headline import Case, examples_words, uncertainty, unmoved
 from headscope.evidence.rows import Condition, Evidence
 from headscope.results.common import ComparedResult
 from headscope.shown.blocks import Block, HeadSets, NotMeasured, Section, Shown, method_section
@@ -33,6 +25,7 @@ class Words:
         example: what an example is called, in the singular.
         method: how it was measured.
         option: what gives more random heads.
+        case, joint: what one of several cases is called, and the word before their names.
     """
 
     title: str
@@ -40,6 +33,8 @@ class Words:
     example: str
     method: str
     option: str = "--draws"
+    case: str = "case"
+    joint: str = "in"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +46,7 @@ class Extras:
         statistics: those of which the verdict is, in one unit; without them the first.
         conditions: selected heads that the figure compares, of the first of which the sentence
             speaks; without them the main ones.
-        sentences: what follows the verdict, instead of what moved.
+        sentences: what follows the verdict.
         rests_on: what intervals are over, instead of the number of examples.
         heads: the selected heads by name, instead of those of the conditions.
         facts: names and words next to the title.
@@ -64,7 +59,7 @@ class Extras:
     evidence: Evidence | None = None
     statistics: Sequence[str] = ()
     conditions: Sequence[Condition] = ()
-    sentences: Sequence[str] | None = None
+    sentences: Sequence[str] = ()
     rests_on: str = ""
     heads: Mapping[str, Iterable[str]] | None = None
     facts: Sequence[tuple[str, str]] = ()
@@ -74,8 +69,9 @@ class Extras:
     sides: tuple[str, str] | None = None
 
 
-def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
-    """The page of a result: verdict, figure and numbers of its table, and what else it has."""
+def page(result: ComparedResult, words: Words, extras: Extras, cases: Sequence[Case]) -> Shown:
+    """The page of a result: verdict of these cases, figure and numbers of its table, and what else
+    it has."""
     found, several = extras.evidence or result.evidence, f"{words.example}s"
     names = [*found.statistics]
     # What the verdict is of may not have been measured.
@@ -83,10 +79,6 @@ def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
     first = decisive[0] if decisive else ""
     compared = tuple(extras.conditions) or (found.main,)
     same = {name: line for name in names if (line := unmoved(found, name, words.example))}
-    sentences = extras.sentences
-    if sentences is None:
-        sentences = [same[first]] if first in same else []
-        sentences = sentences or (moved(found, first, compared[0]) if decisive else [])
     others = [name for name in names if name not in (*decisive, *same)]
     titles = [found.statistics[name].words for name in decisive]
     effect = forest(
@@ -113,16 +105,17 @@ def page(result: ComparedResult, words: Words, extras: Extras) -> Shown:
     return Shown(
         words.title,
         words.question,
-        [sentence_of(result.verdict), *sentences],
-        *uncertainty(found, first, compared, rests_on, words.option),
-        result.cautions,
-        [
+        [sentence_of(result.verdict), *extras.sentences],
+        uncertainty(result.evidence, cases, rests_on, result.verdict),
+        cautions=result.cautions,
+        facts=[
             *model_facts(result.model_name, result.model.heads if result.model else None),
             *ablation_facts(result.details),
             *extras.facts,
         ],
-        [section for section in sections if section.blocks or section.lead],
-        extras.figure or effect,
+        sections=[section for section in sections if section.blocks or section.lead],
+        figure=extras.figure or effect,
+        next=result.next,
     )
 
 

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from headscope.ablations import KINDS, AblateName
 from headscope.errors import InputError
 from headscope.estimates import Draws, Estimate, Floats
-from headscope.evidence.blocks import draws_remedy, draws_words
 from headscope.evidence.controls import Changing
+from headscope.evidence.headline import draws_words, least_draws
 from headscope.evidence.rows import CURVE, LEVEL, Condition, Evidence, Statistic
 from headscope.find.knockouts_regression import random_gates
 from headscope.heads import Geometry, Head, check_geometry, count_of, named_scores
@@ -65,6 +65,8 @@ RANDOM = "random"
 PREDICTION = "prediction"
 #: The judge that methods are sorted by.
 FIRST = "CPR zero"
+#: Draws that allow a p of 0.01.
+WANTED = 99
 
 
 def circuit_settings(plan: SurveyPlan, draws: int = DRAWS) -> VerifyCircuit:
@@ -295,7 +297,7 @@ def show_judges(found: JudgesResult, shown: Shown) -> Shown:
         finding=said,
         uncertainty=f"Intervals are over {count(found.examples, 'example')}; "
         f"{draws_words(found.draws)}.",
-        remedy=draws_remedy(found.draws),
+        remedy=f"--draws {WANTED}" if found.draws < least_draws(LEVEL) else "",
         cautions=[
             *shown.cautions,
             *few_caution(found.examples, "example"),

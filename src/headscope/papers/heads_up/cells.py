@@ -11,7 +11,7 @@ from typing import Any
 from headscope.data.tasks import read_task
 from headscope.errors import InputError
 from headscope.estimates import Estimate, known
-from headscope.evidence.blocks import beside_random
+from headscope.evidence.headline import beside_random
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition, Evidence, Level, Tested
 from headscope.papers.cells import Place
 from headscope.papers.claims import of_interval, of_tests

@@ -11,7 +11,7 @@ from math import comb, inf
 from statistics import median
 
 from headscope.estimates import Estimate
-from headscope.evidence.blocks import beside_random
+from headscope.evidence.headline import beside_random
 from headscope.papers.cells import Place, with_published
 from headscope.papers.claims import LEVEL, claimed, of_tests
 from headscope.papers.heads_up import runs

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
-from headscope.evidence.blocks import verdicts
+from headscope.evidence.headline import verdicts
 from headscope.papers.published import published, source
 from headscope.papers.trater.evidence import PAPER, published_selection
 from headscope.results.common import ModelResult

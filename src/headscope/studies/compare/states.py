@@ -21,7 +21,7 @@ from headscope.compare.states_similarity import (
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Mean
-from headscope.evidence.blocks import moved, verdict
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import Evidence
 from headscope.results.states import (
     ByPlace,
@@ -189,7 +189,7 @@ def _cautions(table: Evidence, details: StatesDetails) -> Iterator[str]:
 
 def _extras(result: ComparedStates, run: Path) -> Extras:
     """Cosines by layer beside random masks, and the lens."""
-    details, main = result.details, result.evidence.main
+    details = result.details
     states, mask = details.states, details.mask
     pairs = {_pair_name(pair.a, pair.b): pair for pair in states.pairs} | {
         f"{name} \u2013 instructed": rows for name, rows in states.controls.items()
@@ -197,9 +197,7 @@ def _extras(result: ComparedStates, run: Path) -> Extras:
     nearer = {f"than {name}": rows for name, rows in states.nearer.items()}
     shared = {_pair_name(pair.a, pair.b): pair.layers[1:] for pair in states.shared_top}
     top = len(next(iter(details.lens.conditions.values()))[0].tokens)
-    lead = "In the later half of the layers, under the mask"
     return Extras(
-        sentences=moved(result.evidence, "cosine", main, lead),
         facts=[
             ("task", arrow(details.task)),
             ("heads kept", f"{mask.kept} ({percent(mask.kept_share)})"),
@@ -330,7 +328,7 @@ comparison = Comparison(
     heads=_heads,
     plan=lambda masks, config, basis: mask_conditions(masks[0], config, basis, of=""),
     measure=_measure,
-    answer=lambda table, details: verdict(table, "cosine"),
+    cases=lambda table, details: [Case("cosine", table.main, lead="Under the mask")],
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import nextafter
@@ -15,15 +16,9 @@ from numpy.typing import NDArray
 from headscope import options
 from headscope.data.tasks import Task
 from headscope.estimates import Floats
-from headscope.evidence.blocks import (
-    OPEN,
-    few_sets,
-    forest,
-    tables,
-    uncertainty,
-    verdict,
-)
+from headscope.evidence.blocks import forest, tables
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
+from headscope.evidence.headline import UNTESTED, Case, few_sets, headline, resolution, uncertainty
 from headscope.evidence.rows import SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.causal_gating_scores import (
@@ -63,6 +58,7 @@ from headscope.shown.words import count, enumeration, sentence_of, tasks_of
 from headscope.studies.baseline import check_tasks
 from headscope.studies.find.head_scores import describe
 from headscope.studies.find.soft_gate import default_heads
+from headscope.studies.going_on import Spent, going_on
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import PROMPTED, ModelChoice, run_with_model, steps_of
 from headscope.studies.shows import head_table, model_facts, places
@@ -176,6 +172,7 @@ def find_causal_gating(
     }
 
     def compute(run: Run) -> CausalGatingResult:
+        began = time.monotonic()
         steps = steps_of(progress, COMMAND)
         shots = config.task.shots
         works = check_tasks(lm, tasks, shots, fit.seed, run, config.baseline, progress)
@@ -190,7 +187,9 @@ def find_causal_gating(
         _write_gates(run, lm.geometry, fits, fit)
         inputs = ([each.input for each in sides.test.examples] for sides in tasks.values())
         basis = Basis.on(lm, inputs)
+        ready = time.monotonic()
         losses = _check(lm, scores, fits, tested, config, fit.seed, basis)
+        spent = Spent.by(run, began, ready)
         save_scores(run.path, scores)
         details = CausalGatingDetails(
             threshold=THRESHOLD,
@@ -219,7 +218,9 @@ def find_causal_gating(
             details=details,
             data=data,
         )
-        return concluded(result)
+        asked = replace(result.evidence, asked=config.draws)
+        following = going_on(COMMAND, run, FindCausalGating, asked, _cases(asked), spent)
+        return concluded(replace(result, evidence=asked, next=following))
 
     settings, kind = {"settings": {"settings": config, "fit": fit}}, CausalGatingResult
     return run_with_model(
@@ -353,12 +354,23 @@ def without(table: Evidence, role: str) -> Condition | None:
     return next((each for each in table.selected if each.of == role), None)
 
 
+def _cases(table: Evidence) -> list[Case]:
+    """The heads of every role."""
+    return [
+        Case("nll", each, name=each.of, lead=f"Without {count(len(each.heads), f'{each.of} head')}")
+        for each in table.selected
+    ]
+
+
 def concluded(result: CausalGatingResult) -> CausalGatingResult:
     """The result with its verdict and what weakens it, which follow from its rows."""
     table = result.evidence
-    words = [f"{each.of} heads: {verdict(table, 'nll', each)}" for each in table.selected]
-    none = f"{OPEN}: no head has a role"
-    return replace(result, verdict="; ".join(words) or none, cautions=tuple(_cautions(result)))
+    cases = _cases(table)
+    words = headline(table, cases, "held-out example", "for", "role")
+    if not cases:
+        words = f"{UNTESTED} (no head has a role)"
+    cautions = (*_cautions(result), *resolution(table, cases, "held-out example"))
+    return replace(result, verdict=words, cautions=cautions)
 
 
 def _show(result: CausalGatingResult, run: Path) -> Shown:
@@ -371,16 +383,17 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
         "Causal head gating",
         f"Which heads of {result.model_name} does {tasks_of([details.task])} need, which are in "
         "its way, and which have no effect?",
-        [sentence_of(result.verdict), f"Candidates by their gates: {by_gates}."],
-        *(uncertainty(table, "nll", [table.main], examples) if table.selected else ("", "")),
-        [*result.cautions, *_one_seed(details)],
-        [
+        [sentence_of(result.verdict)],
+        uncertainty(table, _cases(table), examples, result.verdict) if table.selected else "",
+        cautions=[*result.cautions, *_one_seed(details)],
+        facts=[
             *model_facts(result.model_name, len(result.scored)),
+            ("candidates by gates", by_gates),
             ("examples", str(result.examples)),
             ("held out", str(details.held_out)),
             ("seeds", str(len(details.fits))),
         ],
-        [
+        sections=[
             Section("Heads", [_sets(result)]),
             Section("Roles", [_role_table(result)], brief=True),
             *(
@@ -391,7 +404,8 @@ def _show(result: CausalGatingResult, run: Path) -> Shown:
             *([Section("Every head", [_ranking(result)])] if effect else []),
             Section("Training", [_fits(details.fits)]),
         ],
-        effect or _ranking(result),
+        figure=effect or _ranking(result),
+        next=result.next,
     )
 
 

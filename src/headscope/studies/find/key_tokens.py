@@ -13,14 +13,11 @@ from headscope import options
 from headscope.data.files import decoded, open_bytes, whole_text
 from headscope.data.rows import clean_text
 from headscope.errors import InputError
-from headscope.evidence.blocks import (
-    verdict,
-)
 from headscope.evidence.controls import SelectedHeads
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import Evidence
 from headscope.find.key_tokens_attention import (
     ATTENTION,
-    MEASURES,
     PART,
     DrawsOrNone,
     KeyTokenAttention,
@@ -231,17 +228,17 @@ def _cautions(found: Evidence, details: KeyTokensDetails) -> Iterator[str]:
         yield "There are no random heads, so there is no control."
 
 
+def _cases(found: Evidence, details: KeyTokensDetails) -> list[Case]:
+    return [Case(ATTENTION, found.main, lead=f"In {count(found.main.k, 'head')}")]
+
+
 def _extras(result: KeyTokensResult, run: Path) -> Extras:
     """Heads by word, and where they look step by step."""
     found, details = result.evidence, result.details
     whose = "written by the model, greedy" if details.generated else "given"
     text, words = _text(result, run), _words(result)
-    level = MEASURES[ATTENTION].number(found.level(ATTENTION, found.main))
     return Extras(
-        sentences=[
-            f"They pay {level} of their attention to the key words; even attention would give "
-            f"{percent(details.uniform, 1)}."
-        ],
+        sentences=[f"Even attention would give {percent(details.uniform, 1)}."],
         rests_on=f"One prompt, {count(details.tokens, 'step')}",
         facts=[
             ("key words", enumeration(details.names)),
@@ -346,7 +343,7 @@ comparison = Comparison(
     heads=_heads,
     plan=lambda sets, config, basis: conditions_of(sets[0].heads, config, basis),
     measure=_measure,
-    answer=lambda found, details: verdict(found, ATTENTION),
+    cases=_cases,
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

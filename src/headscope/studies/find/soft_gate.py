@@ -16,8 +16,8 @@ from headscope.data.prompts import TemplateField
 from headscope.data.questions import Question, QuestionTemplate
 from headscope.data.split import sentence_digest
 from headscope.estimates import Floats
-from headscope.evidence.blocks import moved, unmoved, verdict
 from headscope.evidence.controls import SelectedHeads, drawn
+from headscope.evidence.headline import Case, unmoved
 from headscope.evidence.rows import SELECTED, SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.find.soft_gate_training import (
@@ -62,7 +62,7 @@ from headscope.shown.blocks import (
     Table,
     table_of,
 )
-from headscope.shown.words import count, fixed
+from headscope.shown.words import count
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -444,23 +444,20 @@ def _gain(trained: TrainedGates) -> float:
     return losses[0] - min(losses)
 
 
+def _cases(found: Evidence, details: SoftGateDetails) -> list[Case]:
+    lead = f"With the trained gates of {count(found.main.k, 'head')}"
+    return [Case("accuracy", found.main, lead=lead)]
+
+
 def _extras(result: SoftGateResult, run: Path) -> Extras:
     """The trained gates, and their trainings."""
-    found, details, main = result.evidence, result.details, result.evidence.main
-    pairs, own = details.pairs, MEASURES["accuracy"]
-    constant, level = unmoved(found, "accuracy"), found.level("accuracy", main)
-    sentences = moved(found, "accuracy", main, f"With the trained gates of {count(main.k, 'head')}")
-    if constant and level and level.change:
-        sentences = [
-            f"{own.number(level)} of questions are answered under all conditions; a difference "
-            f"below {fixed(own.shown(level.change).high, own.digits)}\u00a0{own.points} would not "
-            "be seen."
-        ]
+    found, details = result.evidence, result.details
+    pairs = details.pairs
+    constant = unmoved(found, "accuracy")
     left = _left_out(pairs)
     return Extras(
         statistics=["nll" if constant else "accuracy"],
         conditions=found.selected,
-        sentences=sentences,
         rests_on=count(pairs.test, "question"),
         heads={"gated": [*details.gates]},
         facts=[
@@ -586,7 +583,7 @@ comparison = Comparison(
     heads=_heads,
     plan=_plan,
     measure=_measure,
-    answer=lambda found, details: verdict(found, "accuracy", option="--seeds"),
+    cases=_cases,
     words=WORDS,
     extras=_extras,
     examples="questions",

@@ -22,10 +22,8 @@ from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, 
 from headscope.data.rows import unusable
 from headscope.data.words import begins_word, running_words
 from headscope.errors import InputError
-from headscope.evidence.blocks import (
-    verdict,
-)
 from headscope.evidence.controls import SelectedHeads, planned
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import CURVE, NOTHING, SELECTED, Basis, Condition, Evidence, Statistic
 from headscope.evidence.runner import Within, kept_units
 from headscope.evidence.table import evidence as table
@@ -37,7 +35,7 @@ from headscope.measure.statistics import counted, counted_mean
 from headscope.results.common import ComparedDetails, ComparedResult
 from headscope.settings import UNSIGNED, Nested, Option, build
 from headscope.shown.blocks import Lines, Series
-from headscope.shown.words import count, fixed
+from headscope.shown.words import count, fixed, signed
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -360,15 +358,11 @@ def _extras(result: SimultaneousResult, run: Path) -> Extras:
     """Quality by latency, and beside that of wait-k."""
     found, details = result.evidence, result.details
     curve, main = found.curve, at_latency("chrf")
-    level, sentences = found.level(main, curve), []
-    test = found.against(main, curve).get(WAIT_K)
-    if level is not None and test is not None:
+    sentences = []
+    if test := found.against(main, curve).get(WAIT_K):
         gap = test.difference
-        own, other, low, high = (
-            fixed(each, 1) for each in (level.value, level.value - gap.value, gap.low, gap.high)
-        )
-        ends = f" (difference {low} to {high})" if gap.bounded else ""
-        sentences = [f"chrF++ at equal latency {own}, {other} by wait-k{ends}."]
+        ends = f" ({fixed(gap.low, 1)} to {fixed(gap.high, 1)})" if gap.bounded else ""
+        sentences = [f"Minus wait-k: {signed(gap.value)}{ends}."]
     return Extras(
         statistics=[main],
         conditions=[curve],
@@ -488,7 +482,9 @@ comparison = Comparison(
     heads=_heads,
     plan=plan,
     measure=_measure,
-    answer=lambda found, details: verdict(found, at_latency("chrf"), found.curve),
+    cases=lambda found, details: [
+        Case(at_latency("chrf"), found.curve, lead="With the heads' attention")
+    ],
     words=WORDS,
     extras=_extras,
     examples="sentences",

@@ -21,8 +21,9 @@ from headscope.data.languages import language_name
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE
 from headscope.errors import InputError
-from headscope.evidence.blocks import dose_lines, unmoved
+from headscope.evidence.blocks import dose_lines
 from headscope.evidence.controls import SelectedHeads
+from headscope.evidence.headline import unmoved
 from headscope.evidence.rows import Evidence
 from headscope.evidence.table import own_heads
 from headscope.evidence.texts import TEXT_MEASURES, MeasuredTexts
@@ -59,9 +60,10 @@ from headscope.studies.verify.writing import (
     few_prompts,
     groups_of,
     keep_numbers,
+    unmeasured,
+    writing_cases,
     writing_extras,
     writing_heads,
-    writing_verdict,
 )
 from headscope.verify.language_texts.conditions import NAMED
 from headscope.verify.removal_translations.conditions import check_gate
@@ -437,6 +439,8 @@ WORDS = Words(
     "prompt",
     "The heads of the language that is asked for are multiplied by a factor (1: the original "
     "model), and as many random heads alike. The identifier of languages errs on short texts.",
+    case="condition",
+    joint="with",
 )
 
 
@@ -474,7 +478,8 @@ comparison = Comparison(
     heads=_heads,
     measure=_measure,
     leads=lambda found: ["off_target"],
-    answer=lambda found, details: writing_verdict(found, "off_target"),
+    cases=lambda found, details: writing_cases(found, "off_target"),
+    answer=lambda found, details: unmeasured(found, "off_target"),
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -13,8 +13,18 @@ import numpy as np
 from headscope import options
 from headscope.data.align import Alignment, AlignWords, align_file, check_aligner
 from headscope.errors import InputError, naming
-from headscope.evidence.blocks import by_part, few_sets, forest, tables, uncertainty, verdict
+from headscope.evidence.blocks import by_part, forest, tables
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
+from headscope.evidence.headline import (
+    NOT_SHOWN,
+    SHOWN,
+    Case,
+    few_sets,
+    resolution,
+    turned,
+    uncertainty,
+    verdict_of,
+)
 from headscope.evidence.rows import SELECTED, Basis, Condition, Evidence
 from headscope.evidence.runner import Within, kept_units
 from headscope.find.translation_score_config import (
@@ -30,6 +40,7 @@ from headscope.runs import Kept, Record, Run, encode
 from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import Forest, Gap, HeadSets, Section, Shown, method_section
 from headscope.shown.words import count, sentence_of
+from headscope.studies.going_on import Spent, going_on
 from headscope.studies.leakage import check_leakage
 from headscope.studies.models import TEMPLATED, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
@@ -155,6 +166,7 @@ def verify_alignment(
             done = kept_units(run, f"links {name}", f"linking: {name}", units, compute, progress)
             return np.array([done[number] for number in units]).transpose(1, 0, 2)
 
+        ready = time.monotonic()
         conditions, how = [Condition(of=BESIDE)], score
         parts: dict[str, list[Any]] = {name: [counts(name, BESIDE)] for name in directions}
         if heads_link:
@@ -183,12 +195,17 @@ def verify_alignment(
             possible=sum(len(possible) for _, possible in links),
             leakage=leakage,
         )
+        asked = replace(evidence, asked=config.draws)
+        cases = [Case(F1, evidence.main)] if evidence.main.heads else []
+        spent = Spent.by(run, began, ready)
         return AlignmentResult(
             evidence=evidence,
             details=details,
-            verdict=_verdict(evidence),
+            verdict=_verdict(asked),
+            next=going_on(COMMAND, run, VerifyAlignment, asked, cases, spent),
             cautions=(
                 *few_sets(evidence, config.draws),
+                *resolution(evidence, cases, "sentence"),
                 *(leakage_caution(leakage) if named else ()),
             ),
         )
@@ -204,10 +221,14 @@ def _verdict(evidence: Evidence) -> str:
     level = evidence.level(F1, evidence.selected[0]) if evidence.selected else None
     if level is None or level.change is None:
         return f"no other aligner stands beside {BESIDE}"
-    words = f"no difference from {BESIDE} shown"
-    if level.change.low > 0 or level.change.high < 0:
-        words = f"{'better' if level.change.low > 0 else 'worse'} links than {BESIDE}"
-    return f"{words}; {verdict(evidence, F1)}" if evidence.main.heads else words
+    own, gap = evidence.statistics[F1], evidence.statistics[F1].shown(level.change)
+    side, turn = ("above", 1) if gap.value >= 0 else ("below", -1)
+    found = SHOWN if gap.low > 0 or gap.high < 0 else NOT_SHOWN
+    by = turned(own, gap, turn, f" {own.points}")
+    words = f"{own.words} is {own.number(level)}, {by} {side} {BESIDE}: {found}"
+    if not evidence.main.heads:
+        return words
+    return f"{words}; against random heads {verdict_of(evidence, Case(F1, evidence.main))}"
 
 
 def _show(result: AlignmentResult, run: Path) -> Shown:
@@ -216,7 +237,7 @@ def _show(result: AlignmentResult, run: Path) -> Shown:
     sentences = count(sum(own.examples for own in (evidence.level(F1, None, part)
                           for part in evidence.single) if own), "sentence")  # fmt: skip
     said = []
-    for name in (F1, AER):
+    for name in (AER,):
         own, (level, base) = evidence.statistics[name], (evidence.level(name, each)
                                                          for each in (main, None))  # fmt: skip
         beside = f", {BESIDE} {own.number(base)}" if evidence.selected else ""
@@ -230,19 +251,19 @@ def _show(result: AlignmentResult, run: Path) -> Shown:
             f"Heads {'chosen by eflomal in these pairs' if details.found else 'given'}; attention: "
             f"{by.weights}, rows: {by.rows}, prompts: {by.prompts}, joined by {by.join}. "
         )
-    over = uncertainty(evidence, F1, [main], sentences)
+    over = uncertainty(evidence, [Case(F1, main)], sentences, result.verdict)
     return Shown(
         "Word links",
         "Are the word links of this aligner those that people made?",
         [sentence_of(result.verdict), *said],
-        *over,
-        result.cautions,
-        [
+        over,
+        cautions=result.cautions,
+        facts=[
             *(model_facts(result.model_name, len(details.heads)) if details.heads else ()),
             ("sentences", sentences.partition(" ")[0]),
             ("links that people made", str(details.sure + details.possible)),
         ],
-        [
+        sections=[
             *sections,
             method_section(
                 f"{asked}The original condition is {BESIDE}, fitted on all of the same files, both "
@@ -252,7 +273,8 @@ def _show(result: AlignmentResult, run: Path) -> Shown:
                 "sentences; of several directions the plain mean."
             ),
         ],
-        _figure(evidence) if evidence.selected else None,
+        figure=_figure(evidence) if evidence.selected else None,
+        next=result.next,
     )
 
 

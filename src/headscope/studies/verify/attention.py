@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -13,11 +14,7 @@ from headscope import options
 from headscope.data.tasks import Task
 from headscope.errors import InputError
 from headscope.estimates import Floats
-from headscope.evidence.blocks import (
-    MORE,
-    NO_MORE,
-    verdicts,
-)
+from headscope.evidence.headline import NOT_SHOWN, SHOWN, Case, verdicts
 from headscope.evidence.rows import LEVEL, WHOLE, Basis, Condition, Evidence
 from headscope.evidence.table import own_heads
 from headscope.results.attention import (
@@ -37,12 +34,7 @@ from headscope.shown.blocks import (
     Table,
     p_cell,
 )
-from headscope.shown.words import (
-    arrow,
-    between,
-    enumeration,
-    percent,
-)
+from headscope.shown.words import arrow, between, enumeration, fixed, percent
 from headscope.studies.comparison import Bench, Comparison, Examples, Measured
 from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.masked_tasks import (
@@ -206,14 +198,31 @@ def _main(table: Evidence) -> Condition:
 def _answer(table: Evidence, details: AttentionDetails) -> str:
     """In which tasks the heads of the mask look at the right word more than random sets."""
     main, words = _main(table), dict[str, str]()
+    said = _effect(table, details)
     for name, task in details.tasks.items():
         random, level = task.random[main.id], table.level("share_in", main, name)
         more = (
             random.p_value is not None and random.mean is not None and level is not None
             and random.p_value <= LEVEL and level.value > random.mean
         )  # fmt: skip
-        words[arrow(name)] = MORE if more else NO_MORE
-    return verdicts(words)
+        words[arrow(name)] = SHOWN if more else NOT_SHOWN
+    return f"{said}: {verdicts(words)}"
+
+
+def _effect(table: Evidence, details: AttentionDetails) -> str:
+    """The share of attention that the mask's heads pay to the right word, beside random sets."""
+    main, own = _main(table), table.statistics["share_in"]
+    level = table.level("share_in", main)
+    means = [task.random[main.id].mean for task in details.tasks.values()]
+    known = [mean for mean in means if mean is not None]
+    if level is None:
+        return "The attention of the mask's heads was not measured"
+    said = f"The mask's heads pay {own.number(level)} to the right word"
+    if len(known) < len(means):
+        return said
+    gap = own.shown(level.value - fmean(known)).value
+    side = "more" if gap >= 0 else "less"
+    return f"{said}, {fixed(abs(gap), own.digits)} {own.points} {side} than random sets of heads"
 
 
 def _extras(result: AttentionResult, run: Path) -> Extras:
@@ -247,10 +256,7 @@ def _beside_even(result: AttentionResult) -> list[str]:
         side = "less than"
     else:
         side = "not shown to differ from"
-    return [
-        f"The mask's heads pay {own.number(level)} to the right word, {side} even attention "
-        f"({own.number(even)})."
-    ]
+    return [f"That is {side} even attention ({own.number(even)})."]
 
 
 def _figure(result: AttentionResult) -> Forest:
@@ -332,6 +338,7 @@ comparison = Comparison(
     heads=lambda lm, config, examples: chosen_masks(masks_for(lm, config, examples)),
     plan=_plan,
     measure=_measure,
+    cases=lambda table, details: [Case("share_in", _main(table))],
     answer=_answer,
     cautions=_cautions,
     words=WORDS,

@@ -15,8 +15,8 @@ from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.data.tasks import Example, TaskSides
 from headscope.errors import InputError, naming
-from headscope.evidence.blocks import examples_words, verdict
 from headscope.evidence.controls import CONTROLS, one_ablation
+from headscope.evidence.headline import Case, examples_words
 from headscope.evidence.rows import (
     CURVE,
     KEPT,
@@ -44,7 +44,7 @@ from headscope.shown.blocks import (
     Series,
     table_of,
 )
-from headscope.shown.words import count, fixed, tasks_of
+from headscope.shown.words import count, tasks_of
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -469,9 +469,7 @@ def _extras(result: CircuitResult, run: Path) -> Extras:
     """Faithfulness by the share of heads kept, and what a circuit does without parts of it."""
     found, details = result.evidence, result.details
     curve, known = found.curve, found.statistics
-    cpr, cmd = (known[name].number(found.level(name, curve)) for name in (CPR, CMD))
-    random = found.draws(CPR, curve, next(iter(found.controls)))
-    sentences = [f"CPR {cpr}, {fixed(random.mean, 3)} for random rankings; CMD {cmd}."]
+    sentences = [f"CMD: {known[CMD].number(found.level(CMD, curve))}."]
     if details.inside:
         sentences.append(f"Idle, each alone: {len(details.idle)} of {details.inside} heads.")
     return Extras(
@@ -564,7 +562,7 @@ comparison = Comparison(
     heads=_heads,
     plan=_plan,
     measure=_measure,
-    answer=lambda found, details: verdict(found, CPR, found.curve),
+    cases=lambda found, details: [Case(CPR, found.curve, lead="With the best heads alone")],
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

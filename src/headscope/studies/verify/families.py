@@ -9,12 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.blocks import (
-    moved,
-    verdict,
-    verdicts,
-)
 from headscope.evidence.controls import DEFAULT
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import Condition, Evidence
 from headscope.results.masked_tasks import FamilyDetails, FamilyHeads, FamilyTests, TestedTask
 from headscope.settings import Option
@@ -172,26 +168,20 @@ def _cautions(table: Evidence, details: FamilyDetails) -> Iterator[str]:
             yield f"{none} {_words(family)}: not tested."
 
 
-def _answer(table: Evidence, details: FamilyDetails) -> str:
+def _cases(table: Evidence, details: FamilyDetails) -> list[Case]:
     named = {family.name: family for family in details.families}
-    words = {_words(named[each.of]): verdict(table, "nll", each) for each in table.selected}
-    return verdicts(words, "for heads")
+    return [
+        Case("nll", each, name=name, lead=f"Without the {len(named[each.of].heads)} heads {name}")
+        for each in table.selected
+        for name in [_words(named[each.of])]
+    ]
 
 
 def _extras(result: FamilyTests, run: Path) -> Extras:
     """The heads of each family, and the first outputs."""
     found, details = result.evidence, result.details
-    named = {family.name: family for family in details.families}
-    # Of several families the figure shows by how much.
-    how_much = [
-        line
-        for each in found.selected
-        if len(found.selected) == 1
-        for line in moved(found, "nll", each, f"Without the heads {_words(named[each.of])}")
-    ]
     return Extras(
         conditions=found.selected,
-        sentences=how_much,
         heads={_words(family): [*map(str, family.heads)] for family in details.families},
         facts=[("masks", ", ".join(details.masks)), ("tasks", str(len(details.tasks)))],
         sections=[*outputs_section(run, found), Section("Families of masks", [_sets(details)])],
@@ -226,6 +216,8 @@ WORDS = Words(
     "Heads in every mask of a family are said to be needed by its tasks: their removal should "
     "harm more than that of random heads. The removal of heads in no mask should harm less. All "
     "prompts have their instruction.",
+    case="set",
+    joint="for heads",
 )
 
 comparison = Comparison(
@@ -238,7 +230,7 @@ comparison = Comparison(
     heads=_heads,
     plan=family_conditions,
     measure=_measure,
-    answer=_answer,
+    cases=_cases,
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -12,11 +12,8 @@ from headscope import options
 from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
 from headscope.estimates import Draws, Estimate
-from headscope.evidence.blocks import (
-    in_cases,
-    verdict,
-)
 from headscope.evidence.controls import MATCHED
+from headscope.evidence.headline import Case, spoken_of
 from headscope.evidence.rows import Condition, Evidence
 from headscope.heads import HeadSet, check_geometry, read_scores
 from headscope.heads.resolve import place_of
@@ -26,7 +23,7 @@ from headscope.results.language_texts import LayerDetails, Profile, TextWithoutL
 from headscope.runs.reading import result_of
 from headscope.settings import UNSIGNED, Option
 from headscope.shown.blocks import Block, Cell, Lines, Section, Series, grid
-from headscope.shown.words import enumeration, signed
+from headscope.shown.words import enumeration
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -121,9 +118,17 @@ def _measure(bench: Bench[VerifyLayers, DocumentFile]) -> Measured:
     return Measured(measured(bench)[1], about)
 
 
-def _answer(found: Evidence, details: LayerDetails) -> str:
-    cases = product(found.parts, found.selected)
-    return in_cases([verdict(found, "nll", each, part) for part, each in cases], "case")
+def _lead(layer: Condition) -> str:
+    removed = layer.replacement == "zero"
+    return f"Without {layer.of}'s heads" if removed else f"With {layer.of}'s heads {layer.done}"
+
+
+def _cases(found: Evidence) -> list[Case]:
+    """Every layer with every language."""
+    return [
+        Case("nll", each, part, f"{part}, {each.of}", _lead(each))
+        for part, each in product(found.parts, found.selected)
+    ]
 
 
 def _important(spec: str | None, languages: Sequence[str], lm: LanguageModel) -> dict[str, HeadSet]:
@@ -164,13 +169,8 @@ DRAWN = 8
 def _extras(result: TextWithoutLayers, run: Path) -> Extras:
     """The change of loss by layer, and where important heads lie."""
     found = result.evidence
-    part, layer, change = max(
-        ((part, *row) for part in found.parts for row in _changes(found, part)),
-        key=lambda row: row[2].value,
-    )
     return Extras(
-        conditions=[layer],
-        sentences=[f"Largest change: {signed(change.value, 3)} nats a token ({part}, {layer.of})."],
+        conditions=[spoken_of(found, _cases(found)).condition],
         heads={},
         facts=[*text_facts(result), ("layers", str(len(found.selected)))],
         sections=[
@@ -268,7 +268,7 @@ comparison = Comparison(
     heads=_heads,
     plan=lambda layers, config, basis: plan_layers(layers, config, basis, config.ablate),
     measure=_measure,
-    answer=_answer,
+    cases=lambda found, details: _cases(found),
     cautions=lambda found, details: few_documents(details.data),
     words=WORDS,
     extras=_extras,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from headscope.evidence.blocks import moved, verdict
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import Condition, Evidence
 from headscope.evidence.table import own_heads
 from headscope.results.common import Leakage
@@ -147,14 +147,17 @@ def _main(table: Evidence) -> Condition:
     return next(condition for condition in table.selected if condition.of == OWN)
 
 
+def _cases(table: Evidence, details: MaskDetails) -> list[Case]:
+    lead = "Under the mask" if len(details.tasks) == 1 else "Under each task's mask"
+    return [Case("nll", _main(table), lead=lead)]
+
+
 def _extras(result: MaskTests, run: Path) -> Extras:
     """What each task's mask removes, and the first outputs."""
     tasks, main = result.details.tasks, _main(result.evidence)
     new = [name for name, task in tasks.items() if task.unseen]
-    lead = "Under the mask" if len(tasks) == 1 else "Under each task's mask"
     return Extras(
         conditions=[main],
-        sentences=moved(result.evidence, "nll", main, lead),
         heads=mask_heads(main, tasks),
         facts=[
             ("tasks", str(len(tasks))),
@@ -211,7 +214,7 @@ comparison = Comparison(
     heads=_heads,
     plan=lambda masks, config, basis: mask_conditions(masks[0], config, basis),
     measure=_measure,
-    answer=lambda table, details: verdict(table, "nll", _main(table)),
+    cases=_cases,
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -52,9 +52,10 @@ from headscope.studies.verify.writing import (
     groups_of,
     in_words,
     keep_numbers,
+    unmeasured,
+    writing_cases,
     writing_extras,
     writing_heads,
-    writing_verdict,
     written,
 )
 from headscope.verify.writing.measures import (
@@ -311,6 +312,8 @@ WORDS = Words(
     "prompt",
     "Of each language its own heads are removed: specific ones are important in few languages, "
     "the most important ones are as many by importance alone.",
+    case="condition",
+    joint="with",
 )
 
 
@@ -361,7 +364,8 @@ comparison = Comparison(
     heads=_heads,
     measure=_measure,
     leads=lambda found: ["off_target"],
-    answer=lambda found, details: writing_verdict(found, "off_target"),
+    cases=lambda found, details: writing_cases(found, "off_target"),
+    answer=lambda found, details: unmeasured(found, "off_target"),
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -15,7 +15,6 @@ from headscope.data.prompts import (
     TemplateField,
 )
 from headscope.errors import InputError
-from headscope.evidence.blocks import verdict
 from headscope.evidence.controls import SelectedHeads, one_ablation
 from headscope.evidence.rows import SELECTED, Condition
 from headscope.evidence.runner import prompts_of, room_for
@@ -45,7 +44,7 @@ from headscope.studies.masked_tasks import (
 from headscope.studies.models import resolved_chat
 from headscope.studies.pairs import PairsChoice, pair_examples, read_test_directions
 from headscope.studies.tasks import TaskChoice, resolved_tasks, task_examples
-from headscope.studies.verify.one_by_one_show import WORDS, cautions, compared_by, extras
+from headscope.studies.verify.one_by_one_show import WORDS, cases, cautions, extras
 from headscope.studies.verify.reference import (
     Reference,
     documents_for,
@@ -405,7 +404,7 @@ comparison = Comparison(
     # Which heads go first may follow from the model, and so `measure` makes the conditions.
     plan=lambda heads, config, basis: [Condition()],
     measure=_measure,
-    answer=lambda table, details: verdict(table, compared_by(details), option="--random-orders"),
+    cases=cases,
     cautions=cautions,
     words=WORDS,
     extras=extras,

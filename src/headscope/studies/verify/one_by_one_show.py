@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeVar
 
-from headscope.evidence.blocks import moved
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import Evidence
 from headscope.results.one_by_one import (
     ExampleText,
@@ -59,15 +59,12 @@ WORDS = Words(
 
 def extras(result: OneByOneResult, run: Path) -> Extras:
     """The steps at which something changes, ranks and texts by step, and layers."""
-    details, main = result.details, result.evidence.main
+    details = result.details
     by, first, ranks = compared_by(details), _first(details), _ranks(details)
     figure = first if first and by == "target_first" else ranks
     lines = [block for block in (first, ranks, _last(details)) if block and block is not figure]
-    cut = details.mask and details.mask.cut_step == main.k
-    lead = f"After {count(main.k, 'step')}{', with the heads of the mask left' if cut else ''}"
     return Extras(
         statistics=[by],
-        sentences=moved(result.evidence, by, main, lead),
         heads={"in this order": details.heads} if details.heads else {},
         facts=[
             ("heads removed", str(len(details.steps))),
@@ -97,6 +94,14 @@ def _mask(details: OneByOneDetails) -> str:
 def compared_by(details: OneByOneDetails) -> str:
     """The statistic that decides whether an order does more than random ones."""
     return "target_rank" if details.mask is None else "target_first"
+
+
+def cases(table: Evidence, details: OneByOneDetails) -> list[Case]:
+    """The heads of all steps together."""
+    main = table.main
+    cut = details.mask and details.mask.cut_step == main.k
+    lead = f"Without the {main.k} heads outside the mask" if cut and details.gate == 0 else ""
+    return [Case(compared_by(details), main, lead=lead)]
 
 
 def cautions(table: Evidence, details: OneByOneDetails) -> Iterator[str]:

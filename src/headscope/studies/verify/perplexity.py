@@ -13,13 +13,10 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from headscope import options
+from headscope.ablations import gives
 from headscope.data.documents import DocumentFile
 from headscope.errors import InputError
-from headscope.evidence.blocks import (
-    moved,
-    verdict,
-    verdicts,
-)
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.heads import Amount, Rank, count_of
 from headscope.measure.intervals import bootstrap_difference
@@ -35,7 +32,7 @@ from headscope.shown.blocks import (
     Section,
     table_of,
 )
-from headscope.shown.words import enumeration, signed
+from headscope.shown.words import count, enumeration
 from headscope.studies.comparison import (
     ALL_PARTS,
     Bench,
@@ -193,8 +190,15 @@ def _main(found: Evidence) -> list[tuple[str, Condition]]:
     ]
 
 
-def _verdicts(found: Evidence) -> dict[str, str]:
-    return {part: verdict(found, "nll", each, part) for part, each in _main(found)}
+def _cases(found: Evidence, details: TextDetails) -> list[Case]:
+    def lead(each: Condition) -> str:
+        most = "most important " if each.of.endswith(FULL) else ""
+        many = count(len(each.heads) or each.k, f"{most}head")
+        removed = not gives(each.replacement)
+        words = f"Without its {many}" if removed else f"With its {many} {each.done}"
+        return words if language_of(each) else ""
+
+    return [Case("nll", each, part, part, lead(each)) for part, each in _main(found)]
 
 
 def _cautions(found: Evidence, details: TextDetails) -> Iterator[str]:
@@ -221,7 +225,6 @@ def _extras(result: TextWithoutHeads, run: Path) -> Extras:
         evidence=view,
         conditions=[each for each in view.selected
                     if (each.k, each.of.endswith(FULL)) == (k, full)],
-        sentences=_sentences(found, main),
         heads=_sets(details),
         facts=text_facts(result),
         sections=[
@@ -233,17 +236,6 @@ def _extras(result: TextWithoutHeads, run: Path) -> Extras:
             Section("Heads and texts, minus random heads", _random(found, [first, *more])),
         ],
     )  # fmt: skip
-
-
-def _sentences(found: Evidence, main: Sequence[tuple[str, Condition]]) -> list[str]:
-    """What the removal does to the loss of the only language, or the range over languages."""
-    if len(main) == 1:
-        ((part, condition),) = main
-        return moved(found, "nll", condition, part=part)
-    rows = [row.change.value for part, each in main
-            if (row := found.level("nll", each, part)) and row.change]  # fmt: skip
-    ends = " to ".join(signed(change, 3) for change in (min(rows), max(rows)))
-    return [f"NLL changes: {ends} nats a token."]
 
 
 def _heatmap(found: Evidence, conditions: Sequence[Condition], control: str = "") -> Heatmap:
@@ -330,6 +322,7 @@ WORDS = Words(
     "document",
     "Specific heads are important for a language and few others; the most important ones are as "
     f"many by score. {PERPLEXITIES} Each language is judged by itself.",
+    case="language",
 )
 
 comparison = Comparison(
@@ -341,7 +334,7 @@ comparison = Comparison(
     ready=read_documents,
     heads=_heads,
     measure=_measure,
-    answer=lambda found, details: verdicts(_verdicts(found)),
+    cases=_cases,
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from headscope.evidence.blocks import (
-    beyond,
-    dose_lines,
-)
+from headscope.evidence.blocks import dose_lines
+from headscope.evidence.headline import beyond
 from headscope.evidence.rows import WHOLE, Evidence
 from headscope.results.removal import RemovalDetails, RemovalResult
 from headscope.shown.blocks import (

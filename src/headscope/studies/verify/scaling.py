@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 from headscope.data.tasks import Task, TaskSides, translation_task
 from headscope.errors import InputError
 from headscope.estimates import Floats
-from headscope.evidence.blocks import dose_lines, levels_table, verdict
+from headscope.evidence.blocks import dose_lines, levels_table
 from headscope.evidence.controls import Draws
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import ORIGINAL, SELECTED, Basis, Condition, Evidence
 from headscope.evidence.table import own_heads
 from headscope.results.masked_tasks import ScaledTask, ScalingDetails, ScalingTests
@@ -216,6 +217,13 @@ def _losses(task: Task, records: Mapping[Condition, MaskRecord]) -> dict[float, 
     }
 
 
+def _cases(table: Evidence, details: ScalingDetails) -> list[Case]:
+    main = table.selected[0]
+    outside = "the heads outside the mask"
+    lead = f"With {outside} {main.done}" if main.gate else f"Without {outside}"
+    return [Case("nll", main, lead=lead)]
+
+
 def _extras(result: ScalingTests, run: Path) -> Extras:
     """The loss by α beside random masks, how the choice of α varies, and the first outputs."""
     details, tasks = result.details, result.details.tasks
@@ -253,18 +261,14 @@ def _sentence(tasks: Mapping[str, ScaledTask]) -> str:
     """Which values of α may be the best, or in how many tasks one value alone may be."""
     if len(tasks) > 1:
         decided = sum(len(candidates(task.chosen_again)) == 1 for task in tasks.values())
-        return (
-            f"One value of α alone is a candidate for the best in {decided} of {len(tasks)} tasks."
-        )
+        return f"The best α is decided in {decided} of {len(tasks)} tasks."
     (task,) = tasks.values()
     found = candidates(task.chosen_again)
     if len(found) == 1:
         helps = "; scaling does not help" if found == ["1"] else ""
-        return f"The only candidate for the best α is {found[0]}{helps}."
-    return (
-        f"The best α is not decided: {len(found)} of {len(task.chosen_again)} values are "
-        f"candidates, from {found[0]} to {found[-1]}."
-    )
+        return f"Candidates for the best α: {found[0]}{helps}."
+    many = f"{len(found)} of {len(task.chosen_again)}"
+    return f"Candidates for the best α: {many}, from {found[0]} to {found[-1]}."
 
 
 def _by_strength(result: ScalingTests, name: str) -> Iterator[Lines]:
@@ -338,7 +342,7 @@ comparison = Comparison(
     heads=lambda lm, config, examples: chosen_masks(masks_for(lm, config, examples)),
     plan=_grid,
     measure=_measure,
-    answer=lambda table, details: verdict(table, "nll", table.selected[0]),
+    cases=_cases,
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -43,8 +43,9 @@ from headscope.studies.verify.writing import (
     fitted,
     groups_of,
     keep_numbers,
+    unmeasured,
+    writing_cases,
     writing_extras,
-    writing_verdict,
     written,
 )
 from headscope.verify.removal_translations.conditions import check_gate
@@ -334,6 +335,8 @@ WORDS = Words(
     "ROUGE-L is the F1 of the longest common sequence of words (characters where a script has no "
     "spaces between words), mean over texts. chrF++ compares sequences of characters and words of "
     "all texts together. BERTScore is F1 times 100, from hidden states of another model.",
+    case="condition",
+    joint="with",
 )
 
 comparison = Comparison(
@@ -346,7 +349,8 @@ comparison = Comparison(
     heads=_heads,
     measure=_measure,
     leads=lambda found: ["rouge_l"],
-    answer=lambda found, details: writing_verdict(found, "rouge_l"),
+    cases=lambda found, details: writing_cases(found, "rouge_l"),
+    answer=lambda found, details: unmeasured(found, "rouge_l"),
     cautions=_cautions,
     words=WORDS,
     extras=lambda result, run: writing_extras(result, run, "rouge_l"),

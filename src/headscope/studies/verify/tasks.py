@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.evidence.blocks import holds, moved, verdict, verdicts
+from headscope.evidence.headline import Case
 from headscope.evidence.rows import Condition, Evidence, Tested
 from headscope.evidence.runner import ZERO, Replacements, pass_of
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
@@ -20,7 +20,7 @@ from headscope.results.tasks import Task, TasksDetails, TasksResult
 from headscope.runs import Run, Signature
 from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import Content, Section, table_of
-from headscope.shown.words import count, enumeration, fixed
+from headscope.shown.words import enumeration, fixed
 from headscope.studies.baseline import Works, about_baseline
 from headscope.studies.comparison import (
     ALL_PARTS,
@@ -314,14 +314,13 @@ def _groups_alone(given: Mapping[str, Any]) -> tuple[dict[str, Any], str] | None
     return result, "\n".join([*lines, more])
 
 
-def _verdict(found: Evidence, details: TasksDetails) -> str:
+def _cases(found: Evidence, details: TasksDetails) -> list[Case]:
     """What the tasks lose, all together where they have one metric, else task by task."""
     tasks = details.tasks
     names = {task.metric for task in tasks.values()}
     if len(tasks) == 1 or (len(names) == 1 and found.level(next(iter(names)))):
-        return verdict(found, next(iter(names)))
-    tested = _tested(found, details)
-    return verdicts({name: verdict(found, tasks[name].metric, part=name) for name in tested})
+        return [Case(next(iter(names)), found.main)]
+    return [Case(tasks[name].metric, found.main, name, name) for name in _tested(found, details)]
 
 
 def _tested(found: Evidence, details: TasksDetails) -> dict[str, Tested]:
@@ -334,16 +333,10 @@ def _tested(found: Evidence, details: TasksDetails) -> dict[str, Tested]:
 def _extras(result: TasksResult, run: Path) -> Extras:
     """In how many tasks more is lost than with random heads, and what the tasks are."""
     found, tasks = result.evidence, result.details.tasks
-    if len(tasks) == 1:
-        (task,) = tasks.values()
-        sentences = moved(found, task.metric, found.main)
-    else:
-        tests = _tested(found, result.details)
-        more = sum(holds(test, found.alpha) is True for test in tests.values())
-        sentences = [
-            f"{more} of {count(len(tests), 'task')} shown to lose more than with random heads "
-            f"({fixed(found.alpha * len(tests), 1)} expected)."
-        ]
+    sentences = []
+    if len(tasks) > FEW_TASKS:
+        expected = fixed(found.alpha * len(_tested(found, result.details)), 1)
+        sentences = [f"By chance {expected} would be shown."]
     columns: dict[str, Callable[[Task], Content]] = {
         "metric": lambda task: found.statistics[task.metric].words,
         "chance": lambda task: found.statistics[task.metric].cell(task.chance),
@@ -389,6 +382,9 @@ def _cautions(found: Evidence, details: TasksDetails) -> Iterator[str]:
         )
 
 
+#: Of so many tasks it is not said how many would be shown by chance.
+FEW_TASKS = 2
+
 WORDS = Words(
     "Tasks without heads",
     "What can the model still do when attention heads are removed?",
@@ -396,6 +392,7 @@ WORDS = Words(
     "Intervals of levels are Wilson's where each example is right or wrong, else the bootstrap's; "
     "those of differences resample examples. Means over tasks count each task alike. A metric "
     "that is no mean over examples has no test. Chance: what guessing among the choices gives.",
+    case="task",
 )
 
 comparison = Comparison(
@@ -407,7 +404,7 @@ comparison = Comparison(
     heads=removed_heads,
     measure=_measure,
     leads=lambda found: [*found.statistics],
-    answer=_verdict,
+    cases=_cases,
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -46,9 +46,9 @@ from headscope.studies.verify.writing import (
     in_words,
     keep_numbers,
     run_languages,
+    writing_cases,
     writing_extras,
     writing_heads,
-    writing_verdict,
 )
 from headscope.verify.language_texts.conditions import NAMED
 from headscope.verify.removal_translations.conditions import check_gate
@@ -300,6 +300,8 @@ WORDS = Words(
     "language. By rank: the better rank of the first tokens of A's answer (English, native) "
     "against that of B's; equal ranks count half. Ranks can show an effect that the text does "
     "not. Expected are more answers that follow A, and fewer of all others.",
+    case="condition",
+    joint="with",
 )
 
 
@@ -370,7 +372,7 @@ comparison = Comparison(
     heads=_heads,
     measure=_measure,
     leads=lambda found: ["follows_a"],
-    answer=lambda found, details: writing_verdict(found, "follows_a"),
+    cases=lambda found, details: writing_cases(found, "follows_a"),
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

@@ -8,13 +8,7 @@ from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headscope.errors import InputError
-from headscope.evidence.blocks import (
-    in_cases,
-    moved,
-    unmoved,
-    verdict,
-    verdicts,
-)
+from headscope.evidence.headline import UNTESTED, Case
 from headscope.evidence.rows import Condition, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import Amount, Rank
@@ -180,17 +174,22 @@ def in_words(condition: Condition) -> str:
     return f"{WHOSE.get(condition.of, f'heads of {condition.of}')} {condition.done}"
 
 
-def writing_verdict(found: Evidence, statistic: str) -> str:
-    """What selected heads do more than random ones, by one statistic, condition by condition."""
-    if statistic not in found.statistics:
-        return f"cannot tell: {TEXT_MEASURES[statistic].statistic.words} was not measured"
+def writing_cases(found: Evidence, statistic: str) -> list[Case]:
+    """Selected heads under every condition in one statistic, where it is known."""
     known = [each for each in found.selected if found.level(statistic, each)]
-    if found.selected and not known:
-        return f"cannot tell: {found.statistics[statistic].words} is not known of every language"
-    words = {in_words(each): verdict(found, statistic, each) for each in known}
-    if len(known) > FEW:
-        return in_cases([*words.values()], "condition")
-    return verdicts(words, "with")
+    return [
+        Case(statistic, each, name=in_words(each), lead=f"With {in_words(each)}") for each in known
+    ]
+
+
+def unmeasured(found: Evidence, statistic: str) -> str:
+    """Why a statistic is not known; empty where it is."""
+    if statistic not in found.statistics:
+        return f"{UNTESTED} ({TEXT_MEASURES[statistic].statistic.words} was not measured)"
+    if found.selected and not writing_cases(found, statistic):
+        words = found.statistics[statistic].words
+        return f"{UNTESTED} ({words} is not known of every language)"
+    return ""
 
 
 def few_prompts(found: Evidence, details: WritingDetails) -> list[str]:
@@ -211,19 +210,9 @@ def writing_extras(
     """What the page of a result has beside its table: outputs that change, by `group`, what a part
     is called. Of many conditions the best by `statistic` is spoken of."""
     found, parts = result.evidence, result.evidence.single
-    rows = [(each, level) for each in found.selected if (level := found.level(statistic, each))]
-    sentences = None
-    if rows and not unmoved(found, statistic):
-        spoken, lead = rows[0][0], ""
-        if len(rows) > FEW:
-            sign = found.statistics[statistic].sign
-            spoken = min(rows, key=lambda row: sign * row[1].value)[0]
-            lead = f" (best of {len(rows)})"
-        sentences = moved(found, statistic, spoken, f"With {in_words(spoken)}{lead}")
     outputs = shown_outputs(_outputs(run / "outputs.jsonl", found, group), CHANGED)
     return Extras(
         conditions=found.selected,
-        sentences=sentences,
         heads=heads,
         facts=[
             (f"{group}s", ", ".join(parts) if len(parts) <= EXAMPLES else str(len(parts))),

@@ -1,0 +1,416 @@
+"""The headline of a comparison: what selected heads do to what is measured, and whether that is
+shown.
+
+An effect has at most three numbers: the change from the original model, the difference from random
+heads, and its 95 % interval. The verdict after it names no option: what goes on is a command of its
+own (`headscope.shown.blocks.Next`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, isnan
+
+from headscope.ablations import gives
+from headscope.estimates import Estimate
+from headscope.evidence.blocks import named_part, places
+from headscope.evidence.controls import FREE, MATCHED
+from headscope.evidence.rows import (
+    KEPT,
+    LEVEL,
+    SHARE,
+    Condition,
+    Evidence,
+    Statistic,
+    Tested,
+)
+from headscope.measure.sequence import draws_to_win
+from headscope.shown.words import count, enumeration, fixed, p_value
+
+#: So many parts are counted instead of listed.
+MANY = 7
+SHOWN, LOST, NOT_SHOWN, OPEN, TOO_FEW, UNTESTED = (
+    "shown",
+    "given up",
+    "not shown",
+    "not decided yet",
+    "cannot be decided",
+    "not tested",
+)
+#: What is said of random sets after what is said of selected heads, by its first word.
+RELATIONS = {"Without": "without", "In": "in"}
+
+
+# ---- effect ------------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Case:
+    """Selected heads in one statistic, over all parts or in one.
+
+    Attributes:
+        name: what tells it from other cases of the page, such as a language.
+        lead: what is done to which heads, such as `Without 3 heads`; "": by the condition.
+    """
+
+    statistic: str
+    condition: Condition
+    part: str | None = None
+    name: str = ""
+    lead: str = ""
+
+
+def headline(
+    evidence: Evidence, cases: Sequence[Case], example: str, joint: str = "in", each: str = "case"
+) -> str:
+    """The effect and whether it is shown; of several cases one effect, and in which of them what is
+    shown.
+
+    `example` is what an example is called, `each` a case; `joint` stands before the cases' names.
+    """
+    if not cases:
+        return f"{UNTESTED} (no heads were changed)"
+    if not all(case.statistic in evidence.statistics for case in cases):
+        return f"{UNTESTED} (what decides was not measured)"
+    names = {case.statistic for case in cases}
+    if len(names) == 1 and (line := unmoved(evidence, cases[0].statistic, example)):
+        return f"Nothing changes. {line}"
+    main = spoken_of(evidence, cases)
+    said, answer = effect(evidence, main), verdict_of(evidence, main)
+    if len(cases) == 1:
+        return f"{said}: {answer}"
+    others = {case.name: verdict_of(evidence, case) for case in cases if case is not main}
+    said += f", most of {count(len(cases), each)}" if len(cases) > 2 else ""
+    return f"{said}: {_and_others(answer, others, joint)}"
+
+
+def _and_others(answer: str, others: Mapping[str, str], joint: str) -> str:
+    """A verdict, and in which other cases it is the same or another, of many their number; without
+    reasons."""
+    first = without_reason(answer)
+    groups: dict[str, list[str]] = {first: []}
+    for name, other in others.items():
+        groups.setdefault(without_reason(other), []).append(name)
+    if len(groups) == 1:
+        return f"{first} {joint} {'both' if len(others) == 1 else f'all {1 + len(others)}'}"
+    if len(others) > 1:
+        joint = joint.split(" ")[0]
+        parts = [f"{each} {joint} {len(names) + (each == first)}" for each, names in groups.items()]
+    else:
+        parts = [first, *(f"{each} {joint} {name}" for each, names in groups.items()
+                          for name in names)]  # fmt: skip
+    return "; ".join(parts)
+
+
+def spoken_of(evidence: Evidence, cases: Sequence[Case]) -> Case:
+    """The first of two cases; of more that whose difference from random heads goes furthest as is
+    claimed, in the unit of the first."""
+    if len(cases) <= 2:
+        return cases[0]
+    return max(cases, key=lambda case: _size(evidence, case, cases[0]))
+
+
+def effect(evidence: Evidence, case: Case) -> str:
+    """What selected heads do to a statistic, and how much more that is than what random heads do.
+
+    `Without 3 heads, NLL rises by 2.341 nats a token, 1.952 (1.470 to 2.424) more than without
+    random heads`; with its level where the original model has none, so that nothing changes, or
+    the change is too small to be seen. A change against the claim is said to be better or worse.
+    """
+    own, condition = evidence.statistics[case.statistic], case.condition
+    level = evidence.level(case.statistic, condition, case.part)
+    lead = case.lead or changed(condition)
+    where = f" in {named_part(evidence, case.part)}" if case.part else ""
+    start = f"{lead}, {_subject(own)}{where}"
+    start += "," if ", " in own.words else ""
+    if level is None:
+        return f"{start} was not measured"
+    test = _compared(evidence, case)
+    change = own.shown(level.change)
+    if not change.known:
+        said = f"{start} is {own.number(level)}{_unit(own.unit if own.unit != SHARE else '')}"
+        return said + _beside(evidence, own, test, lead, 0)
+    if not float(f"{change.value:.{own.digits}f}"):
+        return f"{start} stays at {own.number(level)}" + _beside(evidence, own, test, lead, 0)
+    way = 1 if change.value > 0 else -1
+    moves = "rises" if way > 0 else "falls"
+    if test and (way > 0) != (test.side == "higher"):
+        moves += " (worse)" if (way > 0) == (own.better == "lower") else " (better)"
+    by = fixed(abs(change.value), own.digits)
+    return f"{start} {moves} by {by}{_unit(own.points or own.unit)}" + _beside(
+        evidence, own, test, lead, way, by
+    )
+
+
+def changed(condition: Condition) -> str:
+    """What is done to which heads, at the beginning of a sentence: `Without 3 heads of de`."""
+    number = len(condition.heads) or condition.k
+    heads = count(number, "head") if number else "the selected heads"
+    if condition.of and condition.of != KEPT:
+        heads += f" of {condition.of}"
+    removed = condition.gate == 0 and condition.of != KEPT and not gives(condition.replacement)
+    return f"Without {heads}" if removed else f"With {heads} {condition.done}"
+
+
+def _beside(
+    evidence: Evidence, own: Statistic, test: Tested | None, lead: str, way: int, by: str = ""
+) -> str:
+    """The difference from random heads, in the direction of the change (`way`; 0: there is none),
+    which is as large as `by`."""
+    if test is None or not test.difference.known:
+        return ""
+    gap, turn = own.shown(test.difference), way or 1
+    turn = turn if turn * gap.value >= 0 else -turn
+    more = ("higher", "lower")[turn < 0] if not way else ("more", "less")[turn != way]
+    unit = "" if way else _unit(own.points or own.unit)
+    random = evidence.controls[test.control].words
+    relation = "under" if "masks" in random else RELATIONS.get(lead.split(" ", 1)[0], "with")
+    than = f"{relation} {random}"
+    size = turned(own, gap, turn, unit)
+    if more == "more" and size.split(" ")[0] == by:  # random heads change nothing that is seen
+        size = size.replace(by, "all of that", 1)
+    return f", {size} {more} than {than}"
+
+
+def turned(own: Statistic, gap: Estimate, turn: int, unit: str = "") -> str:
+    """A difference as it is shown, times 1 or \u22121, with its interval."""
+    ends = sorted((turn * gap.low, turn * gap.high))
+    value, low, high = (fixed(each, own.digits) for each in (turn * gap.value, *ends))
+    return f"{value}{unit} ({low}\u00a0to\u00a0{high})" if gap.bounded else f"{value}{unit}"
+
+
+def _subject(own: Statistic) -> str:
+    """A statistic as what rises or falls: shares of what is named in the plural are said so."""
+    first = own.words.split(" ", 1)[0]
+    plural = own.unit == SHARE and first.endswith("s") and not first.endswith("ss")
+    return f"the share of {own.words}" if plural else own.words
+
+
+def _unit(unit: str) -> str:
+    return f" {unit}" if unit else ""
+
+
+def _compared(evidence: Evidence, case: Case) -> Tested | None:
+    """The test of which the effect speaks: that which the verdict rests on first, else any."""
+    tests = evidence.against(case.statistic, case.condition, case.part)
+    return beside_random(tests)[0] or next(iter(tests.values()), None)
+
+
+def _size(evidence: Evidence, case: Case, first: Case) -> float:
+    """How far an effect goes in the direction that is claimed, in the unit of the first."""
+    own, test = evidence.statistics[case.statistic], _compared(evidence, case)
+    level = evidence.level(case.statistic, case.condition, case.part)
+    if own.unit != evidence.statistics[first.statistic].unit or level is None:
+        return -float("inf")
+    side = 1 if test and test.side == "higher" else -1 if test else own.sign
+    size = test.difference.value if test else (level.change or Estimate()).value
+    return -float("inf") if isnan(size) else side * size
+
+
+def unmoved(evidence: Evidence, statistic: str, examples: str = "output") -> str:
+    """A statistic that no condition changes in any part, in a sentence; empty where one does."""
+    rows = [row for row in evidence.levels if row.statistic == statistic]
+    if len({row.value for row in rows}) != 1:
+        return ""
+    own, row = evidence.statistics[statistic], max(rows, key=lambda row: row.examples)
+    words, many = f"{own.words[:1].upper()}{own.words[1:]}", count(row.examples, examples)
+    # Of other shares it need not be outputs that are counted.
+    if own.unit != SHARE or row.value not in (0, 1):
+        return f"{words}: {own.number(row)} in every condition ({many})."
+    side, bound = ("lower", row.low) if row.value == 1 else ("upper", row.high)
+    end = "" if isnan(bound) else f"; 95\u00a0% {side} bound {own.number(bound)}"
+    return f"{words}: {round(row.value * row.examples)} of {many} in every condition{end}."
+
+
+# ---- verdict -----------------------------------------------------------------------------------
+def beyond(test: Tested) -> bool:
+    """Whether the interval of a difference, or its value where it has none, lies on the side that
+    is claimed."""
+    ends = test.difference
+    if test.side == "higher":
+        return (ends.low if ends.bounded else ends.value) > 0
+    return (ends.high if ends.bounded else ends.value) < 0
+
+
+def holds(test: Tested, alpha: float = LEVEL) -> bool | None:
+    """Whether selected heads do more than the draws of a control, p being at most `alpha`; None
+    where few draws leave that open, or more are to come."""
+    if test.ended == "open" and beyond(test):
+        return None
+    if test.p_draws is not None and test.p_draws <= alpha:
+        return beyond(test)
+    if test.least_p is not None and test.least_p > alpha and beyond(test):
+        return None
+    return False
+
+
+def verdict_of(evidence: Evidence, case: Case) -> str:
+    """Whether the selected heads of a case do more than random ones; why not, in brackets.
+
+    A difference from random heads of any layer alone may be one of depth, and is said to be.
+    """
+    random, matched = decisive(evidence, case)
+    if random is None:
+        return f"{UNTESTED} (no heads were drawn that rank beside the selected ones)"
+    free = _standing(evidence, random)
+    if free != SHOWN or random.control not in FREE:
+        return free
+    if matched is None:
+        return f"{SHOWN} for heads of any layer alone"
+    deep = _standing(evidence, matched)
+    if deep == SHOWN:
+        return f"{SHOWN}, also against those of the same layers"
+    return f"{SHOWN}; {without_reason(deep)} against those of the same layers"
+
+
+def without_reason(answer: str) -> str:
+    """A verdict without what stands in brackets at its end."""
+    return answer.partition(" (")[0]
+
+
+def decisive(evidence: Evidence, case: Case) -> tuple[Tested | None, Tested | None]:
+    """The tests that the verdict of a case rests on (see `beside_random`)."""
+    return beside_random(evidence.against(case.statistic, case.condition, case.part))
+
+
+def _standing(evidence: Evidence, test: Tested) -> str:
+    """What a test against one control shows, and why not."""
+    held = holds(test, evidence.alpha)
+    as_much = f"{test.share_as_far} random sets do as much"
+    if held:
+        return SHOWN
+    if held is None and exhausted(evidence, test):
+        many = count(test.draws, "different set")
+        return f"{TOO_FEW} (only {many} of so many heads; another number may have more)"
+    if held is None:
+        return f"{OPEN} ({as_much})"
+    if test.ended == "given up":
+        return f"{LOST} ({as_much})"
+    # The interval may hold no difference although few draws, or none, do as much.
+    ranked_high = test.p_draws is not None and test.p_draws <= evidence.alpha
+    if ranked_high or not test.at_least_as_harmful:
+        return f"{NOT_SHOWN} (the interval includes zero)"
+    return f"{NOT_SHOWN} ({as_much})"
+
+
+def exhausted(evidence: Evidence, test: Tested) -> bool:
+    """Whether all different sets of a control that there are have been drawn."""
+    if test.ended is not None:
+        return test.ended != "open"
+    (selected,) = (each for each in evidence.selected if each.id == test.condition)
+    alike = (known.draws for known in evidence.tests if known.statistic == test.statistic)
+    asked = max([evidence.asked, *alike])
+    return max(test.draws, len(evidence.of_control(selected, test.control))) < asked
+
+
+def beside_random(
+    tests: Mapping[str, Tested],
+) -> tuple[Tested | None, Tested | None]:
+    """Of tests by control those beside random sets of any heads, and of the same layers.
+
+    The first is another that has a p over draws, where no sets of any heads were drawn.
+    """
+    free, matched = (
+        next((tests[name] for name in names if name in tests), None) for names in (FREE, MATCHED)
+    )
+    ranked = (test for test in tests.values() if test.least_p is not None)
+    return free or next(ranked, None), matched
+
+
+def verdicts(words: Mapping[str, str], joint: str = "in") -> str:
+    """Answers of several cases in one line, equal ones together; of many cases their number."""
+    groups: dict[str, list[str]] = {}
+    for name, sentence in words.items():
+        groups.setdefault(sentence, []).append(name)
+    if len(groups) == 1:
+        return next(iter(groups))
+    many = len(words) >= MANY
+
+    def place(names: Sequence[str]) -> str:
+        return f"{len(names)} of {len(words)}" if many else enumeration(names)
+
+    return "; ".join(f"{answer} {joint} {place(names)}" for answer, names in groups.items())
+
+
+def few_sets(evidence: Evidence, wanted: int) -> list[str]:
+    """What it means that fewer different random sets exist than were asked for."""
+    # Some statistics are measured under fewer draws than others, by choice.
+    most: dict[tuple[str, ...], int] = {}
+    for test in evidence.tests:
+        by_rank = test.ended is None or test.draws < draws_to_win(evidence.alpha)
+        if test.least_p is not None and by_rank and test.ended not in ("given up", "open"):
+            case = test.control, test.part, test.condition
+            most[case] = max(test.draws, most.get(case, 0))
+    fewer: dict[str, int] = {}
+    for (control, *_), draws in most.items():
+        if draws < wanted:
+            fewer[control] = min(draws, fewer.get(control, draws))
+    if not fewer:
+        return []
+    words = [f"{draws} {evidence.controls[control].words}" for control, draws in fewer.items()]
+    lowest = p_value(1 / (1 + min(fewer.values())))
+    return [
+        f"Fewer different sets exist than the {wanted} asked for: {enumeration(words)}. All of "
+        f"them were used, so p over draws cannot be lower than {lowest} there."
+    ]
+
+
+def uncertainty(evidence: Evidence, cases: Sequence[Case], examples: str, said: str = "") -> str:
+    """How many examples intervals are over, and how many random sets stand beside the case that is
+    spoken of, without those that the verdict has `said`."""
+    test = decisive(evidence, spoken_of(evidence, cases))[0] if cases else None
+    if test is None:
+        return f"Intervals are over {examples}; there is no p over draws."
+    over = (
+        f"Intervals are over {examples}" if test.difference.bounded else f"{examples}, no interval"
+    )
+    if test.share_as_far in said:
+        return f"{over}."
+    if test.ended:
+        return f"{over}; {test.share_as_far} random draws do as much."
+    if test.draws < least_draws(evidence.alpha):
+        return f"{over}; {count(test.draws, 'random draw')}."
+    return f"{over}; {draws_words(test.draws)}."
+
+
+def resolution(evidence: Evidence, cases: Sequence[Case], example: str) -> list[str]:
+    """Of an effect that is not shown how large one could have been shown: half the width of the
+    interval of the difference, the least that it would have to be for zero to lie outside."""
+    if not cases:
+        return []
+    main = spoken_of(evidence, cases)
+    test = decisive(evidence, main)[0]
+    level = evidence.level(main.statistic, main.condition, main.part)
+    if test is None or level is None or not test.difference.bounded:
+        return []
+    if holds(test, evidence.alpha) or test.ended == "given up":
+        return []
+    own, ends = evidence.statistics[main.statistic], test.difference
+    half = fixed(own.shown(Estimate((ends.high - ends.low) / 2)).value, own.digits)
+    return [
+        f"With {count(level.examples, example)} a difference of {half}"
+        f"{_unit(own.points or own.unit)} or more could be shown."
+    ]
+
+
+def examples_words(evidence: Evidence, statistic: str, example: str) -> str:
+    """How many examples a statistic is over, of parts without a mean in each."""
+    where = places(evidence, statistic)
+    sizes = [
+        row.examples
+        for row in evidence.levels
+        if row.statistic == statistic and (row.part in where or where == (None,))
+    ]
+    most = max(sizes, default=0)
+    if where == (None,) or min(sizes, default=0) == most:
+        return count(most, example) + ("" if where == (None,) else " each")
+    return f"{min(sizes)} to {most} {example}s each"
+
+
+def draws_words(draws: int) -> str:
+    """How many different sets there are, and the least p over draws that they allow."""
+    return f"{count(draws, 'random draw')}: p over draws is at least {p_value(1 / (1 + draws))}"
+
+
+def least_draws(alpha: float) -> int:
+    """The fewest draws that allow a p of `alpha`."""
+    return ceil(1 / alpha - 1e-9) - 1 if alpha > 0 else 0

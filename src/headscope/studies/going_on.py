@@ -1,0 +1,126 @@
+"""The command that decides what a comparison leaves open, and about how long it takes."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, get_type_hints
+
+from headscope import options
+from headscope.evidence.headline import (
+    OPEN,
+    Case,
+    decisive,
+    exhausted,
+    holds,
+    least_draws,
+    verdict_of,
+)
+from headscope.evidence.rows import Evidence, Tested
+from headscope.measure.sequence import bet_on, draws_to_win
+from headscope.runs import Run
+from headscope.shown.blocks import Next
+
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class Spent:
+    """The seconds of a run: until it measured, and for what it measured.
+
+    `whole`: whether all of that was measured now, and nothing before the run was stopped.
+    """
+
+    before: float
+    measuring: float
+    whole: bool = True
+
+    @classmethod
+    def by(cls, run: Run, began: float, ready: float) -> Spent:
+        """Until now, by the clock (`time.monotonic`) when it began and when it began to measure."""
+        once = len(run.provenance.get("started", ())) == 1
+        return cls(ready - began, time.monotonic() - ready, once)
+
+
+def going_on(
+    command: str,
+    run: Run,
+    settings: type[Any],
+    found: Evidence,
+    cases: Iterable[Case],
+    spent: Spent,
+    option: str = "--draws",
+) -> Next | None:
+    """What decides these cases as far as they are open; None where nothing is open, no more draws
+    can decide it, or no command line was given.
+
+    A run whose draws come one after another goes on by the same command. One with too few draws is
+    made anew with `auto` where `settings` have that, else with the fewest that can decide, in a
+    folder of its own.
+
+    Args:
+        command: such as `verify removal`.
+        run: its folder, which knows what was typed.
+        option: what gives more draws.
+    """
+    undecided = [case for case in cases if OPEN in verdict_of(found, case)]
+    every = (test for case in undecided for test in decisive(found, case) if test is not None)
+    tests = [test for test in every if holds(test, found.alpha) is None]
+    words, line = command.split(), run.provenance.get("command_line", ())
+    if list(line[: 1 + len(words)]) != ["headscope", *words]:
+        return None
+    if going := [test for test in tests if test.ended == "open"]:
+        draws = max(_until_won(test, found.alpha) for test in going)
+        return Next(shlex.join(line), _minutes(found, spent, draws, kept=True))
+    if not any(not exhausted(found, test) for test in tests):
+        return None
+    auto = option == "--draws" and _takes_auto(settings)
+    draws = draws_to_win(found.alpha) if auto else least_draws(found.alpha)
+    given = _with(line, option, AUTO if auto else str(draws))
+    return Next(shlex.join(_elsewhere(given)), _minutes(found, spent, draws, kept=False))
+
+
+def _until_won(test: Tested, level: float) -> int:
+    """The draws with which a bet is won if no further one does as much."""
+    so_far, most = list(test.as_far), test.at_most or test.draws
+    while len(so_far) < most and bet_on(so_far, level, most).ended == "open":
+        so_far.append(False)
+    return len(so_far)
+
+
+def _takes_auto(settings: type[Any]) -> bool:
+    hints: Mapping[str, Any] = get_type_hints(settings, include_extras=True)
+    return hints.get("draws") == options.DrawsOrAuto
+
+
+def _minutes(found: Evidence, spent: Spent, draws: int, kept: bool) -> float | None:
+    """About how long so many draws of each control take; of what is `kept` only what is left."""
+    done = len({condition.key for condition in found.conditions})
+    drawn = {(each.kind, each.case, each.of) for each in found.conditions if each.draw is not None}
+    alone = len({each.key for each in found.conditions if each.draw is None})
+    left = alone + draws * len(drawn) - (done if kept else 0)
+    if not spent.whole or not done:
+        return None
+    seconds = spent.before + spent.measuring * max(0, left) / done
+    return round(seconds / 60, 2)
+
+
+def _with(line: Sequence[str], option: str, value: str) -> list[str]:
+    """A command line with this value of an option, whatever it was before."""
+    kept, skip = list[str](), False
+    for word in line:
+        if not skip and word != option and not word.startswith(f"{option}="):
+            kept.append(word)
+        skip = not skip and word == option
+    return [*kept, option, value]
+
+
+def _elsewhere(line: Sequence[str]) -> list[str]:
+    """A command line with another folder, where it names one: a folder has one configuration."""
+    made = list(line)
+    for at, word in enumerate(line):
+        if (at and line[at - 1] == "--out") or word.startswith("--out="):
+            made[at] = f"{word.rstrip('/')}-more"
+    return made
