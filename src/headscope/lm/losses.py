@@ -11,6 +11,7 @@ replaced by one that returns the hidden states wanted.
 from __future__ import annotations
 
 import contextlib
+import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -22,7 +23,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from headscope.errors import InputError
+from headscope.errors import InputError, out_of_memory
 from headscope.lm.batching import Batch, Batches
 from headscope.lm.geometry import hidden_states_of
 from headscope.lm.hooks import (
@@ -40,8 +41,13 @@ from headscope.lm.positions import answers_at
 CHUNK = 1 << 25
 #: Of these, so many are normalised at once on a CPU.
 _CACHED = 1 << 22
+#: There a vocabulary of so many tokens is read piece by piece, of so many positions at a time:
+#: pieces of weights and logits stay in its caches.
+_LARGE, _PIECE, _POSITIONS = 1 << 15, 2048, 512
 #: Whether a model's logits can be made apart, found out once for each.
 _known: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
+#: And whether those of pieces of the vocabulary can.
+_in_pieces: weakref.WeakKeyDictionary[nn.Module, bool] = weakref.WeakKeyDictionary()
 #: Largest difference allowed in that try-out, relative to the largest logit: other shapes may be
 #: summed in another order.
 _SAME = {torch.float32: 1e-4, torch.float64: 1e-9}
@@ -188,6 +194,10 @@ def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.T
         for indices in (places[0], places[1] - 1, targets)
     )
     chosen = hidden[row, column]
+    if _in_pieces.get(inner_model(lm.model)) and not chosen.requires_grad:
+        starts = range(0, max(1, len(targets)), _POSITIONS)
+        several = [slice(start, start + _POSITIONS) for start in starts]
+        return torch.cat([_by_pieces(lm, chosen[at], output, targets[at]) for at in several])
 
     def losses(part: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
         return _entropy(vocabulary_logits(lm, part, output), wanted)
@@ -215,6 +225,20 @@ def _entropy(logits: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         parts = [_entropy(logits[at : at + rows], targets[at : at + rows]) for at in starts]
         return torch.cat(parts)
     return functional.cross_entropy(logits.float(), targets, reduction="none")
+
+
+def _by_pieces(
+    lm: LanguageModel, hidden: torch.Tensor, output: Any, targets: torch.Tensor
+) -> torch.Tensor:
+    """Negative log-likelihoods (N,), by a log-sum-exp that goes through the vocabulary."""
+    total = torch.full((len(hidden),), -math.inf)
+    picked = total.clone()
+    for first, piece in _vocabulary_pieces(lm, hidden, output):
+        logits = piece.float()
+        total = torch.logaddexp(total, logits.logsumexp(dim=1))
+        own = ((targets >= first) & (targets < first + logits.shape[1])).nonzero()[:, 0]
+        picked[own] = logits[own, targets[own] - first]
+    return total - picked
 
 
 @outermost
@@ -304,10 +328,33 @@ def _try_out(lm: LanguageModel, batch: Batch) -> bool:
     numbers = torch.isfinite(whole)
     if not bool(numbers.any()) or not torch.equal(torch.isfinite(apart), numbers):
         return False
-    apart, whole = apart[numbers], whole[numbers]
-    difference = (apart.float() - whole.float()).abs().max()
-    allowed = _SAME.get(whole.dtype, _SAME_IN_HALF) * whole.float().abs().max()
-    return bool(difference <= allowed)
+    allowed = _SAME.get(whole.dtype, _SAME_IN_HALF) * whole[numbers].float().abs().max()
+
+    def same(logits: torch.Tensor) -> bool:
+        difference = (logits[numbers].float() - whole[numbers].float()).abs().max()
+        return bool(difference <= allowed)
+
+    if _has_pieces(causal):
+        _in_pieces[causal] = False
+        try:
+            with evaluating(lm.model), torch.no_grad():
+                parts = [piece for _, piece in _vocabulary_pieces(lm, flat, output)]
+                _in_pieces[causal] = same(torch.cat(parts, dim=1))
+        except (IndexError, RuntimeError, ValueError, TypeError) as error:
+            if out_of_memory(error):
+                raise
+            # a model that does more with its logits than token by token
+    return same(apart)
+
+
+def _has_pieces(causal: Any) -> bool:
+    """Whether the vocabulary of a model is large, and a plain matrix on a CPU."""
+    output = causal.get_output_embeddings()
+    return (
+        type(output) is nn.Linear
+        and output.weight.device.type == "cpu"
+        and len(output.weight) >= _LARGE
+    )
 
 
 def hidden_states(lm: LanguageModel, batch: Batch) -> tuple[torch.Tensor, Any]:
@@ -332,6 +379,34 @@ def vocabulary_logits(lm: LanguageModel, hidden: torch.Tensor, output: Any) -> t
         hidden: rows of what `hidden_states` gave.
         output: the second thing it gave, whose other fields the model may read.
     """
+    with _logits_of(lm, hidden, output) as logits:
+        return logits()
+
+
+def _vocabulary_pieces(
+    lm: LanguageModel, hidden: torch.Tensor, output: Any
+) -> Iterator[tuple[int, torch.Tensor]]:
+    """`vocabulary_logits` of some tokens after the other, (N, at most `_PIECE`), with the first."""
+    embedding = inner_model(lm.model).get_output_embeddings()
+    weight, bias, first = embedding.weight, embedding.bias, 0
+
+    def of_piece(x: torch.Tensor) -> torch.Tensor:
+        end = first + _PIECE
+        return functional.linear(x, weight[first:end], None if bias is None else bias[first:end])
+
+    with (
+        _logits_of(lm, hidden, output) as logits,
+        replaced_forwards(lm.model, [embedding], lambda _: of_piece),
+    ):
+        for first in range(0, len(weight), _PIECE):
+            yield first, logits()
+
+
+@contextlib.contextmanager
+def _logits_of(
+    lm: LanguageModel, hidden: torch.Tensor, output: Any
+) -> Iterator[Callable[[], torch.Tensor]]:
+    """What makes the logits (N, V) of hidden states (N, D) as `vocabulary_logits` does."""
     causal = inner_model(lm.model)
     rows = hidden.unsqueeze(0)
     if isinstance(output, dict):
@@ -342,5 +417,4 @@ def vocabulary_logits(lm: LanguageModel, hidden: torch.Tensor, output: Any) -> t
     with replaced_forwards(causal, [_decoder(causal)], lambda _: lambda *args, **kwargs: replaced):
         # The ids are not read by the decoder that is replaced; only their shape has to fit.
         ids = torch.zeros(rows.shape[:2], dtype=torch.long, device=lm.device)
-        logits: torch.Tensor = causal(input_ids=ids, use_cache=False).logits
-    return logits[0]
+        yield lambda: causal(input_ids=ids, use_cache=False).logits[0]
