@@ -1,4 +1,4 @@
-"""How much faster `headscope verify removal` is than the loop one writes instead of it. Prints JSON.
+"""How much faster `headscope verify removal` is than the loop one writes instead. Prints JSON.
 
     python bench/removal_loop.py --out bench/results/removal-loop.json
     python bench/removal_loop.py --limit 1 --rounds 1                 # a small version
@@ -41,7 +41,10 @@ def command(given: argparse.Namespace, limit: int, out: Path) -> None:
     """`headscope verify removal`, from its options to its run."""
     words = ["verify", "removal", "--heads", given.heads, "--pair", "all", "--limit", limit]
     words += ["--draws", given.draws, "--device", "cpu", "--out", out, "--json"]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()) as err:
+    with (
+        contextlib.redirect_stdout(io.StringIO()),
+        contextlib.redirect_stderr(io.StringIO()) as err,
+    ):
         if headscope([*map(str, words)]):
             raise RuntimeError(err.getvalue())
 
@@ -115,7 +118,9 @@ def main() -> None:
     parser.add_argument("--heads", default=HEADS, help="what is removed")
     parser.add_argument("--limit", type=int, default=9, help="sentences of each of 20 directions")
     parser.add_argument("--draws", type=int, default=5, help="of each of two controls")
-    parser.add_argument("--batch", type=int, default=50, help="prompts that the loop reads together")
+    parser.add_argument(
+        "--batch", type=int, default=50, help="prompts that the loop reads together"
+    )
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, help="also write the JSON there")

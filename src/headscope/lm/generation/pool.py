@@ -134,8 +134,8 @@ def write_pooled(
     No more than ``batch_tokens`` (rows × tokens of the longest) are in the pool, but for a single
     row: rows enter as if texts took half of their limits, and where they take more, the last ones
     leave and begin again, and room is kept for whole limits from there on. Where memory does not
-    suffice, the rows of the pool begin again in half of it. Needs a model for which `can_pool` is true, and prompts that stay within its
-    `longest_shared`.
+    suffice, the rows of the pool begin again in half of it. Needs a model for which `can_pool` is
+    true, and prompts that stay within its `longest_shared`.
     """
     prefix = SharedPrefix(lm, requests)
     waiting = deque(_order(requests, prefix.tokens, batch_tokens))

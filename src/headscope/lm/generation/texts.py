@@ -43,8 +43,7 @@ class GenerateConfig:
 
     Attributes:
         max_new_tokens: tokens a prompt may get; None: twice its own length and 32.
-        batch_tokens: upper bound of rows × (longest prompt + its new tokens) of a batch; of the pool
-            those there are, else those there may be.
+        batch_tokens: upper bound of rows × (longest prompt + its new tokens) of a batch.
         stop_at_newline: end at the first newline that follows some text; "after preamble": unless
             its line ends in a colon, or opens a fence, and so comes before an answer.
         decode: "static" keeps rows and cache of the pool in one shape, padded, and "graph" lets a
