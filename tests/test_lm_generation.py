@@ -477,6 +477,36 @@ def test_a_shared_beginning_is_read_once_a_gate_and_once_below_the_first_gated_l
     assert long == [[1], [3]]
 
 
+@pytest.mark.parametrize("new", [12, 40])
+def test_where_texts_take_their_limits_the_last_rows_give_way_and_begin_again(
+    new: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lm = wrapped("llama")
+    prompts = [f"{'abcd' * (1 + at % 3)} {at}" for at in range(12)]
+    expected = [tuple(naive(lm, prompt, new)) for prompt in prompts]
+    most = 4 * (max(len(lm.encode(prompt)) for prompt in prompts) + new)
+    real, held, begun = LanguageModel.forward, list[tuple[int, int]](), list[int]()
+
+    def forward(lm: LanguageModel, batch: Batch, *args: Any, **kwargs: Any) -> Any:
+        held.append(tuple(batch.attention_mask.shape))
+        return real(lm, batch, *args, **kwargs)
+
+    @contextlib.contextmanager
+    def observe(rows: list[int], batch: Batch, begins: bool) -> Iterator[None]:
+        begun.extend(rows if begins else [])
+        yield
+
+    assert can_pool(lm)
+    monkeypatch.setattr(LanguageModel, "forward", forward)
+    made = generate(lm, prompts, GenerateConfig(new, most, False), observe=observe)
+    assert [tuple(text.output_ids) for text in made] == expected
+    assert max(rows * columns for rows, columns in held) <= most
+    assert max(rows for rows, _ in held) > 4
+    # Few do: after the first that begin again rows enter only where their whole limits fit.
+    assert set(begun) == set(range(12))
+    assert 12 < len(begun) <= 12 + 4
+
+
 @pytest.mark.parametrize("where", lm_helpers.SCARCE)
 def test_a_pool_that_does_not_fit_into_memory_begins_again_in_half(
     where: str, monkeypatch: pytest.MonkeyPatch

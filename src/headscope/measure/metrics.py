@@ -125,10 +125,14 @@ def source_copies(
     Those whose sentence chrF (characters alone) to the source is at least 80 and at least 20 above
     that to the reference, so that a translation which happens to look like its source is none.
     """
-    check_texts(outputs, sources=sources)
+    check_texts(outputs, sources=sources, references=references)
     to_source = sentence_chrf(outputs, sources, word_order=0)
-    to_reference = sentence_chrf(outputs, references, word_order=0)
-    return (to_source >= COPY_AT_LEAST) & (to_source - to_reference >= COPY_MARGIN)
+    copies = to_source >= COPY_AT_LEAST
+    if near := np.flatnonzero(copies).tolist():
+        written, meant = ([texts[at] for at in near] for texts in (outputs, references))
+        to_reference = sentence_chrf(written, meant, word_order=0)
+        copies[near] = to_source[near] - to_reference >= COPY_MARGIN
+    return copies
 
 
 def _count(metric: Any, outputs: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:

@@ -58,7 +58,7 @@ def check_translations(
             name: replace(pairs, pairs=pairs.pairs[: rules.examples])
             for name, pairs in directions.items()
         }
-        made = continuations(lm, list(few.values()), settings)
+        made = continuations(lm, list(few.values()), settings, run)
         for (name, pairs), outputs in zip(few.items(), made, strict=True):
             texts = [output.text for output in outputs]
             answers = answers_of(pairs, texts) if settings.answer_only else texts

@@ -17,6 +17,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+import math
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -53,6 +54,9 @@ Decode = Literal["plain", "static", "graph"]
 
 #: Rows leave a pool, and others enter, when at least this share of them has ended.
 _LEAVE = 0.15
+#: The share of its limit that a text is expected to take, until rows had to begin again; and the
+#: steps for which rows that stay have room.
+_EXPECTED, _STEPS = 0.5, 8
 #: Columns that a cache grows by.
 _ROOM = 32
 #: Rows and columns that buffers of one shape are multiples of, and steps before one is recorded.
@@ -127,10 +131,11 @@ def write_pooled(
 ) -> None:
     """Continue every prompt greedily; ``finish`` gets its number and new tokens when it has ended.
 
-    No more than ``batch_tokens`` (rows × the longest prompt with its longest continuation) are in
-    the pool, but for a single row. Where memory does not suffice, the rows of the pool begin again
-    in half of it. Needs a model for which `can_pool` is true, and prompts that stay within its
-    `longest_shared`.
+    No more than ``batch_tokens`` (rows × tokens of the longest) are in the pool, but for a single
+    row: rows enter as if texts took half of their limits, and where they take more, the last ones
+    leave and begin again, and room is kept for whole limits from there on. Where memory does not
+    suffice, the rows of the pool begin again in half of it. Needs a model for which `can_pool` is
+    true, and prompts that stay within its `longest_shared`.
     """
     prefix = SharedPrefix(lm, requests)
     waiting = deque(_order(requests, prefix.tokens, batch_tokens))
@@ -138,21 +143,22 @@ def write_pooled(
     with evaluating(lm.model), torch.no_grad():
         while True:
             entering: list[int] = []
-            stay = [at for at, ended in enumerate(pool.ended.tolist()) if not ended]
+            stay, begin = pool.give_way(batch_tokens)
+            waiting.extendleft(reversed(begin))
             if not stay and not waiting:
                 return
-            sizes = [requests.size(pool.rows[at]) for at in stay]
+            sizes = [pool.size(pool.rows[at]) for at in stay]
             while waiting:
-                longest = max([*sizes, requests.size(waiting[0])])
+                longest = max([*sizes, pool.size(waiting[0])])
                 if sizes and (len(sizes) + 1) * longest > batch_tokens:
                     break
                 entering.append(waiting.popleft())
-                sizes.append(requests.size(entering[-1]))
+                sizes.append(pool.size(entering[-1]))
             rows = [pool.rows[at] for at in stay] + entering
             try:
                 with memory_errors():
                     pool.change(stay, entering)
-                    pool.run(_LEAVE)
+                    pool.run(_LEAVE, batch_tokens)
             except torch.OutOfMemoryError:
                 if len(rows) == 1:
                     raise
@@ -199,12 +205,14 @@ class _Pool:
         self._lm, self._requests, self._prefix, self._observe = lm, requests, prefix, observe
         self.rows: list[int] = []
         self.ended = torch.zeros(0, dtype=torch.bool, device=lm.device)
-        self._stop = self._stopping([])
+        self._stop = RowStop(lm.stop_table, requests.stop_at_newline, [], lm.device)
         #: The last token of each row, which no pass has read, (B, 1), and how many it has read.
         self._tokens = torch.zeros((0, 1), dtype=torch.long, device=lm.device)
         self._lengths: list[int] = []
         self._cache: Any = None
         self._buffers: _Buffers | None = None
+        #: The share of its limit that a row is likely to need.
+        self._expected = _EXPECTED if requests.decode == "plain" else 1.0
         #: New tokens of each row; those of the steps that are being made, (B, 1) each.
         self._written: dict[int, list[int]] = {}
         self._made: list[torch.Tensor] = []
@@ -229,15 +237,37 @@ class _Pool:
             lengths += own
         self._cache = _joined(parts, _ROOM, release=True)
         self.rows, self._lengths, self._tokens = rows, lengths, torch.cat(tokens)
-        stop = self._stopping([requests.limits[row] for row in rows[len(stay) :]])
+        stop = self._stop.of([requests.limits[row] for row in rows[len(stay) :]])
         new = self._tokens[len(stay) :]
         self.ended = torch.cat([self.ended[places], stop(new)])
         self._stop.change(places, stop)
         for row, token in zip(rows[len(stay) :], new[:, 0].tolist(), strict=True):
             self._written[row] = [token]
 
-    def run(self, leave: float) -> None:
-        """Continue the rows until this share of them has ended."""
+    def size(self, row: int) -> int:
+        """Columns that a row is expected to need."""
+        least = len(self._written.get(row, ())) + 1
+        new = max(least, math.ceil(self._expected * self._requests.limits[row]))
+        return len(self._requests.ids[row]) + new
+
+    def give_way(self, most: int) -> tuple[list[int], list[int]]:
+        """The places of rows that have not ended and fit in so many tokens for some steps, and the
+        other rows that have not ended, the last that entered, which are to begin again."""
+        stay = [at for at, ended in enumerate(self.ended.tolist()) if not ended]
+        soon = [
+            min(length + _STEPS, self._requests.size(row))
+            for length, row in zip(self._lengths, self.rows, strict=True)
+        ]
+        begin: list[int] = []
+        while len(stay) > 1 and len(stay) * max(soon[at] for at in stay) > most:
+            begin.insert(0, self.rows[stay.pop()])
+            del self._written[begin[0]]
+            self._expected = 1.0  # texts are longer than they were taken to be
+        return stay, begin
+
+    def run(self, leave: float, most: int) -> None:
+        """Continue the rows until this share of them has ended, or they no longer fit in so many
+        tokens."""
         if self._enough(leave):
             return
         self._made = made = list[torch.Tensor]()
@@ -247,7 +277,8 @@ class _Pool:
         plain = self._requests.decode == "plain"
         way = self._growing(width, longest) if plain else self._still(width, longest)
         with way as step:
-            while not self._enough(leave):
+            columns = most // len(self.rows) if len(self.rows) > 1 else longest
+            while not self._enough(leave) and width + len(made) < columns:
                 self._tokens = step()
                 made.append(self._tokens)
                 self.ended |= self._stop(self._tokens)
@@ -306,10 +337,6 @@ class _Pool:
 
     def _enough(self, leave: float) -> bool:
         return float(self.ended.float().mean()) >= leave
-
-    def _stopping(self, limits: Sequence[int]) -> RowStop:
-        newline = self._requests.stop_at_newline
-        return RowStop(self._lm.stop_table, newline, limits, self._lm.device)
 
     def _watching(
         self, rows: list[int], batch: Batch, fresh: bool

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -79,9 +80,18 @@ class RowStop:
         self.newline, self.text_newline = place(table.newline), place(table.text_newline)
         self.label, self.marks = place(table.label), place(table.marks)
         self.at_newline = at_newline
-        self.left = torch.tensor(limits, dtype=torch.long, device=device)
-        self.seen = torch.zeros(len(limits), dtype=torch.bool, device=device)
+        self._begin(limits)
+
+    def _begin(self, limits: Sequence[int]) -> None:
+        self.left = torch.tensor(limits, dtype=torch.long, device=self.ends.device)
+        self.seen = torch.zeros_like(self.left, dtype=torch.bool)
         self.before = torch.zeros_like(self.seen)
+
+    def of(self, limits: Sequence[int]) -> RowStop:
+        """The same for other rows."""
+        other = copy.copy(self)
+        other._begin(limits)
+        return other
 
     def __call__(self, input_ids: torch.Tensor, scores: Any = None, **_: Any) -> torch.Tensor:
         """Which rows end with the last of these tokens, (B,) bool."""

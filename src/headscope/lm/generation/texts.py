@@ -20,7 +20,7 @@ from headscope.lm.batching import Batch, in_halves
 from headscope.lm.gates import gate_tensor
 from headscope.lm.generation.pool import Decode, Requests, can_pool, write_pooled
 from headscope.lm.generation.settings import Followed, text_settings
-from headscope.lm.generation.stopping import NewlineStop, RowStop, Stop
+from headscope.lm.generation.stopping import NewlineStop, RowStop, Stop, StopTable
 from headscope.lm.inputs import generated
 from headscope.lm.positions import answers_at
 from headscope.lm.tokens import texts_of
@@ -118,7 +118,10 @@ def generate(
         progress: called with how many prompts have ended, and of how many.
     """
     config = config or GenerateConfig()
-    ids = [lm.encode(prompt, special) for prompt in texts_of(prompts)]
+    wordings = texts_of(prompts)
+    # The same prompts come under many gates.
+    encoded = {prompt: lm.encode(prompt, special) for prompt in dict.fromkeys(wordings)}
+    ids = [encoded[prompt] for prompt in wordings]
     if not ids:
         return []
     requests = Requests(
@@ -131,9 +134,10 @@ def generate(
     if lm.generation_config and text_settings(lm):
         requests = dataclasses.replace(requests, followed=Followed(lm, ids, requests.limits))
     results: dict[int, Generation] = {}
+    table = lm.stop_table
 
     def finish(row: int, new: Sequence[int]) -> None:
-        results[row] = generation_of(lm, ids[row], new, config.stop_at_newline)
+        results[row] = generation_of(lm, ids[row], new, config.stop_at_newline, table)
         if progress:
             progress(len(results), len(ids))
 
@@ -304,10 +308,15 @@ def generate_batch(
 
 
 def generation_of(
-    lm: LanguageModel, prompt: Sequence[int], new: Sequence[int], stop_at_newline: NewlineStop
+    lm: LanguageModel,
+    prompt: Sequence[int],
+    new: Sequence[int],
+    stop_at_newline: NewlineStop,
+    table: StopTable | None = None,
 ) -> Generation:
-    """What a model made of a prompt, from all the new tokens that it wrote."""
-    length, why = lm.stop_table.cut(new, stop_at_newline)
+    """What a model made of a prompt, from all the new tokens that it wrote; `table` is its
+    `stop_table`, if that is at hand."""
+    length, why = (table or lm.stop_table).cut(new, stop_at_newline)
     text = lm.decode(new[:length]).lstrip()
     if stop_at_newline is True:
         text = text.split("\n", 1)[0]

@@ -10,7 +10,7 @@ belongs to no linked word.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
 
@@ -31,7 +31,7 @@ from headscope.data.prompts import (
 from headscope.data.words import membership, within
 from headscope.errors import InputError, nearest
 from headscope.evidence.controls import Changing
-from headscope.evidence.rows import Condition
+from headscope.evidence.rows import AS_IS, Condition
 from headscope.evidence.runner import (
     ZERO,
     KeptBatches,
@@ -66,6 +66,8 @@ if TYPE_CHECKING:
 Made = TypeVar("Made")
 
 MEASURES = ("text", "loss")
+#: The part of a run that keeps what the untouched model wrote before any condition was planned.
+UNTOUCHED = "untouched"
 #: New tokens for what stands before an answer, where the answer alone counts.
 PREAMBLE_TOKENS = 64
 #: Draws where losses are measured, if no number is given.
@@ -202,13 +204,20 @@ def generate(
 
     All directions go through the model together, so that batches are full. What is translated is
     kept in `run` some hundred sentences at a time, and a run that was stopped goes on there.
-    Conditions with the same gate are generated once. `replacements` are those of each kind (see
-    `headscope.lm.replacement`).
+    Conditions with the same gate are generated once, and what `continuations` kept in `run` is not
+    generated again. `replacements` are those of each kind (see `headscope.lm.replacement`).
     """
     wordings, limits, settings, special = prompts_with_limits(lm, directions, config)
     every = range(len(wordings))
     passes = passes_of(planned, lm.geometry, every, replacements)
+    kept = run.read_part(UNTOUCHED).get("translations", {})
+    keys = _keys(wordings, limits, settings, special)
+    known = {at: kept[key] for at, key in enumerate(keys) if key in kept and AS_IS in passes}
+    if known:
+        left = [at for at in every if at not in known]
+        passes[AS_IS] = replace(passes[AS_IS], rows=left)
     made = kept_texts(lm, wordings, limits, passes, settings, run, "translating", progress, special)
+    made.setdefault(AS_IS, {}).update(known)
     return [
         _by_direction([made[condition.key][at] for at in every], directions)
         for condition in planned
@@ -244,11 +253,27 @@ def answers_of(pairs: PairFile, texts: Sequence[str]) -> list[str]:
 
 
 def continuations(
-    lm: LanguageModel, directions: Sequence[PairFile], config: Translating
+    lm: LanguageModel, directions: Sequence[PairFile], config: Translating, run: Run | None = None
 ) -> list[list[Generation]]:
-    """Greedy translations by the model as it is now, with how they ended, by direction."""
+    """Greedy translations by the model as it is now, with how they ended, by direction.
+
+    Those of the untouched model are kept in `run`, for `generate`.
+    """
     wordings, limits, settings, special = prompts_with_limits(lm, directions, config)
-    return _by_direction(lm.generate(wordings, settings, limits, special=special), directions)
+    made = lm.generate(wordings, settings, limits, special=special)
+    if run is not None:
+        keys = _keys(wordings, limits, settings, special)
+        texts = {key: text.text for key, text in zip(keys, made, strict=True)}
+        run.append_part(UNTOUCHED, "translations", texts)
+    return _by_direction(made, directions)
+
+
+def _keys(
+    wordings: Sequence[str], limits: Sequence[int], settings: GenerateConfig, special: bool
+) -> list[str]:
+    """What decides the text that a model writes to each prompt."""
+    how = f"{special} {settings.stop_at_newline}"
+    return [f"{how} {limit} {text}" for limit, text in zip(limits, wordings, strict=True)]
 
 
 def prompts_with_limits(
