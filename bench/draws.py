@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.draws import draw_sets
-from headscope.measure.sequence import MOST_DRAWS, Bet, bet_on, draws_to_win
+from headscope.measure.sequence import MOST_DRAWS, Standing, bet_on, draws_to_win
 
 LEVEL = 0.05
 #: Sets that a bet needs at least.
@@ -80,13 +80,13 @@ def _places(heads: HeadSet) -> tuple[list[int], list[int]]:
     return [head.layer for head in heads], [head.head for head in heads]
 
 
-def tested(as_far: AsFar) -> Bet:
+def tested(as_far: AsFar) -> Standing:
     """As a command tests: where too few sets exist for the bet, all of them by their rank."""
     if len(as_far) >= BET:
         return bet_on(as_far, LEVEL, len(as_far))
     done = int(as_far.sum())
     p = (1 + done) / (1 + len(as_far))
-    return Bet(p, len(as_far), done, "shown" if p <= LEVEL else "limit")
+    return Standing(p, len(as_far), done, "shown" if p <= LEVEL else "limit")
 
 
 def level_of(drawn: Drawn, runs: int, seed: int) -> dict[str, float]:
