@@ -1,8 +1,8 @@
 """Draws of controls in rounds, until each test that the verdict rests on is decided.
 
 What is measured together follows from the round, so that numbers do not depend on where a run was
-stopped. The bet is on the draws in their order (see `headscope.measure.sequence`), so that rounds
-only decide how many are measured beyond its end.
+stopped. Both rules, a bet and the first draw that does as much, are of the draws in their order
+(see `headscope.measure.sequence`), so that rounds only decide how many are measured beyond the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,16 @@ from typing import Any, TypeVar
 
 from headscope.evidence.blocks import places
 from headscope.evidence.rows import Condition, Evidence, Tested
-from headscope.measure.sequence import MOST_DRAWS, Ended, bet_on, draws_to_win, wealth
+from headscope.measure.sequence import (
+    MOST_DRAWS,
+    Ended,
+    Rule,
+    bet_on,
+    draws_to_win,
+    until_first,
+    wealth,
+)
+from headscope.measure.statistics import least_p
 
 #: The draws that there are after each round; 30 win a bet at level 0.05 if none does as much.
 ROUNDS = (4, 8, 16, 30, 45, 65, 90, 120, 160, MOST_DRAWS)
@@ -38,20 +47,21 @@ def decided(
     measure: Callable[[Callable[[Condition], bool]], tuple[Evidence, Made]],
     leads: Callable[[Evidence], Iterable[str]],
     level: float,
-    in_sequence: bool = True,
+    in_sequence: Rule | None = "bet",
     so_far: Callable[[Evidence, Made], None] = lambda found, made: None,
 ) -> tuple[Evidence, Made]:
-    """What is measured under as many draws as decide, and its table, whose p follow from bets; if
-    draws do not come in sequence, under all.
+    """What is measured under as many draws as decide, and its table, whose p follow from the rule;
+    if draws do not come in sequence, under all.
 
     Args:
         planned: all conditions that there may be, by part or for all, each in its round.
         measure: measures those of the planned conditions of which it is told that they are wanted.
-        leads: the statistics by which draws are decided; the bets of others end with theirs.
+        leads: the statistics by which draws are decided; the tests of others end with theirs.
         level: what p over draws may be at most for a verdict.
+        in_sequence: by what draws one after another end; None: their number is fixed.
         so_far: is told what a round found that did not decide.
     """
-    if not in_sequence:
+    if in_sequence is None:
         return measure(lambda condition: True)
     last: dict[Series, int] = {}
     for condition in chain.from_iterable(planned.values()):
@@ -73,7 +83,7 @@ def decided(
         found, made = measure(
             lambda condition: condition.draw is None or condition.round <= now[_series(condition)]
         )
-        found = with_bets(found, at_most, level)
+        found = with_rule(found, at_most, level, in_sequence)
         leading = [*_leading(found, leads(found))]
         going = {series for test in leading if test.ended == "open" for series in series_of(test)}
         # Of sets that give the size of an effect alone there are some; where the deciding measure
@@ -91,16 +101,27 @@ def decided(
             now[series] += 1
 
 
-def with_bets(found: Evidence, at_most: Callable[[Tested], int], level: float) -> Evidence:
-    """The table where p over draws follow from bets on these, of which there may be so many; where
-    those could not win one, from the rank among all."""
-    tests = (_with_bet(test, at_most(test), level) for test in found.tests)
+def with_rule(
+    found: Evidence, at_most: Callable[[Tested], int], level: float, rule: Rule = "bet"
+) -> Evidence:
+    """The table where p over draws follow from a rule, if there may be so many of them.
+
+    Where too few may be to win a bet, they follow from the rank among all.
+    """
+    by_rule = {"bet": _with_bet, "first": _until_first}[rule]
+    tests = (
+        test if test.p_draws is None else by_rule(test, at_most(test), level)
+        for test in found.tests
+    )
     return replace(found, tests=tuple(tests))
 
 
+def _until_first(test: Tested, most: int, level: float) -> Tested:
+    first = until_first(test.as_far, level, most)
+    return replace(test, p_draws=first.p, ended=first.ended, at_most=most, least_p=least_p(most))
+
+
 def _with_bet(test: Tested, most: int, level: float) -> Tested:
-    if test.p_draws is None:
-        return test
     if most < draws_to_win(level):
         by_rank: Ended = "shown" if test.p_draws <= level else "limit"
         return replace(test, ended="open" if test.draws < most else by_rank, at_most=most)
@@ -122,10 +143,14 @@ def _draws_of(
 
 
 def _leading(found: Evidence, statistics: Iterable[str]) -> Iterator[Tested]:
-    """The tests of selected heads by these, over all parts or, where there is no mean, in each."""
+    """The tests of selected heads by these, over all parts or, where there is no mean, in each;
+    heads of one part, such as a language, lead in that part alone."""
     for statistic in statistics:
         for condition in found.selected:
             for part in places(found, statistic):
+                elsewhere = part is not None and part != condition.of
+                if elsewhere and condition.of in found.single:
+                    continue
                 yield from found.against(statistic, condition, part).values()
 
 
