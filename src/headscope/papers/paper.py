@@ -185,6 +185,12 @@ class Setting:
         return chosen == "published" or (chosen is None and not self.pocket)
 
     @property
+    def until(self) -> Literal["first"] | None:
+        """How the draws of a family of claims end: on the bundled model at the first that does as
+        much, so that claims that fail cost little; a number that a user gives is drawn whole."""
+        return "first" if self.pocket and self.steering.draws is None else None
+
+    @property
     def linker(self) -> LlmAligner | None:
         """The language model as a word aligner."""
         return None if self.llm is None else LlmAligner(**vars(self.llm))

@@ -105,6 +105,8 @@ def read_text(setting: Setting, moving: bool = False) -> VerifyPerplexity:
         model=setting.model,
         documents=documents(setting, "tested"),
         draws=counts.layer_draws if moving else counts.draws,
+        # No claim is about the heads by the moving gate.
+        until=None if moving else setting.until,
         seed=setting.seed,
         batch_tokens=_loss_batch(setting),
         rank="score",
@@ -287,6 +289,7 @@ def _changed(kind: Callable[..., AnySettings], setting: Setting, **own: Any) -> 
         "k": written_share(setting),
         "model": setting.model,
         "draws": scale(setting).writing_draws,
+        "until": setting.until,
         "seed": setting.seed,
         "batch_tokens": setting.batch_tokens,
     }
