@@ -132,11 +132,16 @@ def _with_bet(test: Tested, most: int, level: float) -> Tested:
 def _draws_of(
     test: Tested, found: Evidence, planned: Mapping[str, Sequence[Condition]]
 ) -> list[list[Condition]]:
-    """The planned draws of a test by the parts that it is over: its own, or all of its heads."""
+    """The planned draws of a test by the parts that it is over: its own, or all of its heads; none
+    of a control that is not drawn, such as the instructed model."""
     (selected,) = (each for each in found.selected if each.id == test.condition)
     parts = [planned[test.part]] if test.part in planned else planned.values()
     return [
-        [each for each in of_part if each.kind == test.control and each.controls(selected)]
+        [
+            each
+            for each in of_part
+            if each.kind == test.control and each.draw is not None and each.controls(selected)
+        ]
         for of_part in parts
         if any(each.id == selected.id for each in of_part)
     ]
