@@ -108,25 +108,22 @@ def with_rule(
 
     Where too few may be to win a bet, they follow from the rank among all.
     """
-    by_rule = {"bet": _with_bet, "first": _until_first}[rule]
-    tests = (
-        test if test.p_draws is None else by_rule(test, at_most(test), level)
-        for test in found.tests
-    )
+    tests = (_with_rule(test, at_most, level, rule) for test in found.tests)
     return replace(found, tests=tuple(tests))
 
 
-def _until_first(test: Tested, most: int, level: float) -> Tested:
-    first = until_first(test.as_far, level, most)
-    return replace(test, p_draws=first.p, ended=first.ended, at_most=most, least_p=least_p(most))
-
-
-def _with_bet(test: Tested, most: int, level: float) -> Tested:
-    if most < draws_to_win(level):
+def _with_rule(test: Tested, at_most: Callable[[Tested], int], level: float, rule: Rule) -> Tested:
+    if test.p_draws is None:
+        return test
+    most = at_most(test)
+    if rule == "first":
+        end, least = until_first(test.as_far, level, most), least_p(most)
+    elif most >= draws_to_win(level):
+        end, least = bet_on(test.as_far, level, most), float(1 / wealth([False] * most, level)[-1])
+    else:
         by_rank: Ended = "shown" if test.p_draws <= level else "limit"
         return replace(test, ended="open" if test.draws < most else by_rank, at_most=most)
-    bet, least = bet_on(test.as_far, level, most), 1 / wealth([False] * most, level)[-1]
-    return replace(test, p_draws=bet.p, ended=bet.ended, at_most=most, least_p=float(least))
+    return replace(test, p_draws=end.p, ended=end.ended, at_most=most, least_p=least)
 
 
 def _draws_of(

@@ -332,9 +332,10 @@ def max_t(selected: ArrayLike, draws: Sequence[ArrayLike]) -> list[float]:
     and those that lie less far reaches its own (ties do), and at least that of any that lies
     farther; so it is at least 1/(1 + N).
 
-    **Each test must have draws of its own.** Where tests share their random sets, all of them are
-    high in the same columns, and the selected heads, which differ between tests, are not: the
-    family-wise level is then 0.27 to 0.44 instead of 0.05 (`bench/draws.py`). Use `holm` there.
+    **Each test must have draws of its own, and selected heads or effects of its own.** Where tests
+    with different heads share their random sets, all of them are high in the same columns, and the
+    selected heads are not: the family-wise level is then 0.21 to 0.45 instead of 0.05. With the
+    same heads and effects and few draws it can be 0.07 (`bench/draws.py`). Use `holm` there.
 
     Raises `InputError` for tests with different numbers of draws, without any, or with a score that
     is not known.
