@@ -726,6 +726,9 @@ def test_the_bundled_model_has_the_draws_that_its_claims_take(tmp_path: Path) ->
         found = {(known[name].draws, known[name].until) for name in names}
         assert found == {(draws or scales.DRAWS, until)}
         assert known["layers"].until is None
+        plan = make_plan(PAPER.experiments, replace(one, steering=Steering(draws=draws)))
+        early = {entry.step.name for entry in plan.steps if entry.step.at_most}
+        assert early == ({*names, "mitigation"} if until else set())
         assert scales.scale(replace(one, steering=Steering(draws=19))).steering_draws == 19
     # A number that belongs to other models stays as it was.
     large = other(tmp_path, data=DATA)

@@ -274,6 +274,7 @@ class Step:
         title: in words, such as `mask for en-de`.
         run: the recipe, given the setting, the folder and where to report progress.
         work: its work on the model, for the estimate of time.
+        at_most: whether there may be less work, since draws may end before all are drawn.
         after: steps whose folders it reads.
         extended: whether it is left to `--full`.
         stored: name of a result that comes with the package and stands for the run, unless
@@ -287,6 +288,7 @@ class Step:
     after: tuple[str, ...] = ()
     extended: bool = False
     stored: str | None = None
+    at_most: bool = False
 
 
 @dataclass(frozen=True)

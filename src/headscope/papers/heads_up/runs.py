@@ -184,7 +184,10 @@ def mask_test_step(
         )
 
     work = evaluation_work(setting, task, 3 + len(others) + 2 * draws)
-    return study_step("verify mask", settings, name, title, work, (mask, *others), extended)
+    at_most = drawn and setting.until is not None
+    return study_step(
+        "verify mask", settings, name, title, work, (mask, *others), extended, at_most
+    )
 
 
 def proof_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
@@ -296,8 +299,11 @@ class Families:
         title += ", begun with hardly any head" if self.kind else ""
         work = evaluation_work(setting, self.tasks[0], measured, measured, write=False)
         needed, extended = tuple(mask.name for mask in masks), self.name != "families"
-        study = "verify families"
-        return *masks, study_step(study, self.settings, self.name, title, work, needed, extended)
+        tested = study_step(
+            "verify families", self.settings, self.name, title, work, needed, extended,
+            setting.until is not None,
+        )  # fmt: skip
+        return *masks, tested
 
 
 def families_of(setting: Setting) -> tuple[Families, ...]:

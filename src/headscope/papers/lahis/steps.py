@@ -120,7 +120,9 @@ def perplexity(setting: Setting) -> Step:
     # same for all sets of a size), draws of the same layers of either kind on their own text.
     texts = n + 2 * n * n + draws * n + 2 * draws * n
     title = "text of each language without the heads of each"
-    return _step(setting, "verify perplexity", read_text, LOSSES, title, _read(setting, texts))
+    return _step(
+        setting, "verify perplexity", read_text, LOSSES, title, _read(setting, texts), claims=True
+    )
 
 
 def moving(setting: Setting) -> tuple[Step, ...]:
@@ -172,8 +174,13 @@ def _step(
     title: str,
     work: Work,
     after: tuple[str, ...] = (HEADS,),
+    claims: bool = False,
 ) -> Step:
-    return study_step(study, settings, step_name(setting, name), title, work, after)
+    """A step; `claims`: whose draws end where the paper's claims have failed."""
+    at_most = claims and setting.until is not None
+    return study_step(
+        study, settings, step_name(setting, name), title, work, after, at_most=at_most
+    )
 
 
 def _read(setting: Setting, texts: int) -> Work:
@@ -204,7 +211,7 @@ def summaries(setting: Setting) -> Step:
     groups = languages(setting) if setting.pocket else len(data)
     title = f"{'repeated sentences' if setting.pocket else 'summaries'} without general heads"
     work = _written(setting, groups * (2 + 2 * counts.writing_draws), counts.summaries)
-    return _step(setting, "verify summaries", settings, "summaries", title, work)
+    return _step(setting, "verify summaries", settings, "summaries", title, work, claims=True)
 
 
 def off_target(setting: Setting, ask: Ask) -> Step:
@@ -224,7 +231,9 @@ def off_target(setting: Setting, ask: Ask) -> Step:
 
     # Free draws are the same for specific and most important heads.
     work = _written(setting, groups * (3 + 3 * counts.writing_draws), prompts)
-    return _step(setting, "verify off-target", settings, f"off-target-{ask}", title, work)
+    return _step(
+        setting, "verify off-target", settings, f"off-target-{ask}", title, work, claims=True
+    )
 
 
 def lead_back(setting: Setting) -> Steer:
@@ -260,7 +269,7 @@ def mitigation(setting: Setting) -> Step:
     conditions = len(ways) * (1 + 2 * (1 + 2 * counts.steering_draws))
     work = _written(setting, conditions, counts.steered, passes=2)
     title = "answers led back to the language asked for"
-    return _step(setting, "use adapt", lead_back, "mitigation", title, work)
+    return _step(setting, "use adapt", lead_back, "mitigation", title, work, claims=True)
 
 
 def transfers(setting: Setting) -> tuple[Step, ...]:
@@ -277,7 +286,15 @@ def transfers(setting: Setting) -> tuple[Step, ...]:
         data = _file(given, pair) if pair else None
         settings = partial(_changed, VerifyTransfer, data=data, limit=counts.statements)
         title = "answers to statements that contradict each other" + (f", {pair}" if pair else "")
-        return _step(setting, "verify transfer", settings, step_of("transfer", pair), title, work)
+        return _step(
+            setting,
+            "verify transfer",
+            settings,
+            step_of("transfer", pair),
+            title,
+            work,
+            claims=True,
+        )
 
     return tuple(map(step, own))
 
