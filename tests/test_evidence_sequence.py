@@ -162,6 +162,29 @@ def test_heads_of_one_part_lead_there_alone() -> None:
     assert found.against("lead", en, "de")["random"].p_draws == 1 / (1 + ROUNDS[0])
 
 
+@pytest.mark.parametrize("whose", [(), ("own",)])
+def test_heads_that_no_claim_is_about_end_no_draws(whose: tuple[str, ...]) -> None:
+    """Of both no draw does as much; those of the claim alone are drawn whole."""
+    planned = [Condition()]
+    for number, of in enumerate(("own", "others"), 1):
+        planned.append(Condition(SELECTED, of, 1, 0.0, heads=(f"0.{number}",)))
+        planned += [
+            in_its_round(Condition("random", of, 1, 0.0, draw=at, heads=(f"{number}.{at}",)))
+            for at in range(40)
+        ]
+
+    def measure(wanted: Callable[[Condition], bool]) -> tuple[Evidence, None]:
+        asked = [each for each in planned if wanted(each)]
+        values = [counted([-5.0 * (each.kind == SELECTED)] * 2) for each in asked]
+        return evidence(asked, {"part": {"lead": values}}, STATISTICS), None
+
+    found, _ = decided({"": planned}, measure, lambda table: ["lead"], 0.05, "first", whose=whose)
+    own, others = (found.against("lead", each)["random"] for each in found.selected)
+    assert (own.draws, own.p_draws, own.ended) == (40, 1 / 41, "shown")
+    drawn = ROUNDS[0] if whose else 40
+    assert (others.draws, others.p_draws) == (drawn, 1 / (1 + drawn))
+
+
 CONFIG: dict[str, Any] = {"heads": "5.1,4.3", "measure": ("loss",), "batch_tokens": 600}
 PAIRS = PairsChoice(pair=("en-de",), limit=6)
 
@@ -255,7 +278,7 @@ def test_a_mean_over_parts_rests_on_draws_that_all_parts_have() -> None:
 def test_a_family_has_the_draws_of_a_fixed_number_up_to_the_first(tmp_path: Path) -> None:
     """The naive twin: all draws at once, of which p is that of the first that does as much."""
     known = {**CONFIG, "heads": "0.1,3.2", "draws": 24, "loss_draws": 24}
-    ended = VerifyRemoval(pairs=PAIRS, until="first", **known)
+    ended = VerifyRemoval(pairs=PAIRS, claims=(), **known)
     comparison.run(ended, tmp_path / "ended")
     comparison.run(VerifyRemoval(pairs=PAIRS, **known), tmp_path / "fixed")
     now, then = result_of(tmp_path / "ended"), result_of(tmp_path / "fixed")

@@ -160,17 +160,17 @@ def test_draws_reach_every_control(llama: Setting, tmp_path: Path) -> None:
             one.name for one in steps(steered, name) if one.work.tokens > work[one.name].tokens
         ]
         assert any(not one.startswith("mask-") for one in changed), name
-    for setting, draws, until in (
-        (pocket_setting(tmp_path), runs.DRAWS, "first"),
+    for setting, draws, claims in (
+        (pocket_setting(tmp_path), runs.DRAWS, ()),
         (replace(pocket_setting(tmp_path), steering=Steering(draws=19)), 19, None),
         (llama, 39, None),
     ):
         tested = settings_of(setting, "verify mask").values()
-        assert {(one.draws, one.until) for one in tested if one.draws} == {(draws, until)}
+        assert {(one.draws, one.claims) for one in tested if one.draws} == {(draws, claims)}
         shared = settings_of(setting, "verify families").values()
         most = 99 if setting is llama else draws
-        assert {(one.draws, one.until) for one in shared} == {(most, until)}
-        assert {one.until for one in settings_of(setting, "verify scaling").values()} == {None}
+        assert {(one.draws, one.claims) for one in shared} == {(most, claims)}
+        assert {one.claims for one in settings_of(setting, "verify scaling").values()} == {None}
     assert "mean of 107 draws" in EXPERIMENTS["table-6"].show(steered).tables[0].note
 
 

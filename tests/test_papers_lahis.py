@@ -719,20 +719,21 @@ def test_the_bundled_model_has_the_draws_that_its_claims_take(tmp_path: Path) ->
     assert len(tested) == scales.CLAIMS
     least = 1 / (1 + scales.DRAWS)
     assert min(holm([least] + [1.0] * (len(tested) - 1))) <= 0.05 < scales.CLAIMS / scales.DRAWS
-    for draws, until in ((None, "first"), (19, None)):
+    for draws in (None, 19):
         known = configured(replace(one, steering=Steering(draws=draws)))
         names = ("perplexity", "summaries", "off-target-translate", "off-target-continue",
                  "transfer")  # fmt: skip
-        found = {(known[name].draws, known[name].until) for name in names}
-        assert found == {(draws or scales.DRAWS, until)}
-        assert known["layers"].until is None
+        assert {known[name].draws for name in names} == {draws or scales.DRAWS}
+        assert {known[name].in_sequence for name in names} == {None if draws else "first"}
+        assert known["off-target-continue"].claims == (None if draws else ("own",))
+        assert known["layers"].claims is None
         plan = make_plan(PAPER.experiments, replace(one, steering=Steering(draws=draws)))
         early = {entry.step.name for entry in plan.steps if entry.step.at_most}
-        assert early == ({*names, "mitigation"} if until else set())
+        assert early == (set() if draws else {*names, "mitigation"})
         assert scales.scale(replace(one, steering=Steering(draws=19))).steering_draws == 19
     # A number that belongs to other models stays as it was.
     large = other(tmp_path, data=DATA)
-    assert (scales.scale(large).draws, large.until) == (99, None)
+    assert (scales.scale(large).draws, large.claims()) == (99, None)
 
 
 # Of the bundled model itself

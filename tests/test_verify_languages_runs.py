@@ -66,7 +66,7 @@ def test_draws_end_at_the_first_that_does_as_much(
         draws=12, controls=("random",),
     )  # fmt: skip
     fixed = perplexity.run(config, tmp_path / "fixed")
-    ended = perplexity.run(replace(config, until="first"), tmp_path / "ended")
+    ended = perplexity.run(replace(config, claims=("en", "de")), tmp_path / "ended")
     equal_up_to_the_first(ended.evidence, fixed.evidence)
     for own in ended.details.own:
         # Own text against other text: by the draws that there are, in their order.

@@ -8,7 +8,7 @@ stopped. Both rules, a bet and the first draw that does as much, are of the draw
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeVar
@@ -49,6 +49,7 @@ def decided(
     level: float,
     in_sequence: Rule | None = "bet",
     so_far: Callable[[Evidence, Made], None] = lambda found, made: None,
+    whose: Collection[str] = (),
 ) -> tuple[Evidence, Made]:
     """What is measured under as many draws as decide, and its table, whose p follow from the rule;
     if draws do not come in sequence, under all.
@@ -60,6 +61,7 @@ def decided(
         level: what p over draws may be at most for a verdict.
         in_sequence: by what draws one after another end; None: their number is fixed.
         so_far: is told what a round found that did not decide.
+        whose: of the heads that decide draws (see `Condition`); empty: all selected ones.
     """
     if in_sequence is None:
         return measure(lambda condition: True)
@@ -84,7 +86,7 @@ def decided(
             lambda condition: condition.draw is None or condition.round <= now[_series(condition)]
         )
         found = with_rule(found, at_most, level, in_sequence)
-        leading = [*_leading(found, leads(found))]
+        leading = [*_leading(found, leads(found), whose)]
         going = {series for test in leading if test.ended == "open" for series in series_of(test)}
         # Of sets that give the size of an effect alone there are some; where the deciding measure
         # is missing, it may be measured later.
@@ -144,11 +146,14 @@ def _draws_of(
     ]
 
 
-def _leading(found: Evidence, statistics: Iterable[str]) -> Iterator[Tested]:
+def _leading(
+    found: Evidence, statistics: Iterable[str], whose: Collection[str]
+) -> Iterator[Tested]:
     """The tests of selected heads by these, over all parts or, where there is no mean, in each;
     heads of one part, such as a language, lead in that part alone."""
+    selected = [each for each in found.selected if each.of in whose or not whose]
     for statistic in statistics:
-        for condition in found.selected:
+        for condition in selected:
             for part in places(found, statistic):
                 elsewhere = part is not None and part != condition.of
                 if elsewhere and condition.of in found.single:

@@ -185,10 +185,14 @@ class Setting:
         return chosen == "published" or (chosen is None and not self.pocket)
 
     @property
-    def until(self) -> Literal["first"] | None:
-        """How the draws of a family of claims end: on the bundled model at the first that does as
-        much, so that claims that fail cost little; a number that a user gives is drawn whole."""
-        return "first" if self.pocket and self.steering.draws is None else None
+    def ends_early(self) -> bool:
+        """Whether the draws for a claim end at the first that does as much: on the bundled model,
+        so that claims that fail cost little; a number that a user gives is drawn whole."""
+        return self.pocket and self.steering.draws is None
+
+    def claims(self, *whose: str) -> tuple[str, ...] | None:
+        """The claims that end draws, by whose heads they are about (without any: all)."""
+        return whose if self.ends_early else None
 
     @property
     def linker(self) -> LlmAligner | None:

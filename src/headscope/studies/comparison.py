@@ -326,8 +326,9 @@ class Comparison(Generic[Config, Part]):
 
         config = bench.config
         return decided(
-            bench.conditions, measure, self.leads, config.alpha, config.in_sequence, so_far
-        )
+            bench.conditions, measure, self.leads, config.alpha, config.in_sequence, so_far,
+            config.claims or (),
+        )  # fmt: skip
 
     def concluded(self, result: AnyResult) -> AnyResult:
         """The result with its verdict and what weakens it, which follow from table and details."""

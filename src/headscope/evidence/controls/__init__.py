@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
-from typing import Literal, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from headscope import options
 from headscope.ablations import KINDS, AblateName
@@ -81,13 +81,13 @@ class Controlled(Settings):
 class Beside(Controlled):
     """What stands beside selected heads: `draws` sets of every control.
 
-    "auto": one after another until they decide (see `headscope.measure.sequence`). `until` "first":
-    so many at most, and no more after the first that does as much, with p = 1/t at draw t.
+    "auto": one after another until they decide (see `headscope.measure.sequence`). `claims`: where
+    the verdict is one of a family's claims, whose heads they are about (empty: all); then there are
+    `draws` at most, and no more after the first that does as much, with p = 1/t at draw t.
     """
 
     draws: options.DrawsOrAuto = "auto"
-    # How a family of claims draws, whose number of draws its size says.
-    until: Literal["first"] | None = field(default=None, metadata=GIVEN)
+    claims: tuple[str, ...] | None = field(default=None, metadata=GIVEN)
     controls: options.Controls = DEFAULT
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
@@ -105,7 +105,9 @@ class Beside(Controlled):
     @property
     def in_sequence(self) -> Rule | None:
         """By what draws one after another end; None where their number is fixed."""
-        return "bet" if self.draws == "auto" else self.until
+        if self.draws == "auto":
+            return "bet"
+        return None if self.claims is None else "first"
 
     @property
     def most_draws(self) -> int:

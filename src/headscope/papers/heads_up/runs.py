@@ -129,7 +129,7 @@ def draws_of(setting: Setting, text: bool = True) -> int:
     """Random sets of each kind, of which the paper has one.
 
     Of the bundled model as many as let one of the paper's claims hold, at most (see
-    `Setting.until`); of others fewer where the model writes than where losses alone are taken.
+    `Setting.ends_early`); of others fewer where the model writes than where losses alone are taken.
     """
     return setting.steering.draws or (DRAWS if setting.pocket else 39 if text else 99)
 
@@ -174,7 +174,7 @@ def mask_test_step(
             tasks=task.choice,
             model=_model(setting, other),
             draws=draws,
-            until=setting.until,
+            claims=setting.claims(),
             seed=setting.seed,
             foreign=() if foreign is None else (str(setting.at(foreign)),),
             hybrid=None if hybrid is None else str(setting.at(hybrid)),
@@ -184,7 +184,7 @@ def mask_test_step(
         )
 
     work = evaluation_work(setting, task, 3 + len(others) + 2 * draws)
-    at_most = drawn and setting.until is not None
+    at_most = drawn and setting.ends_early
     return study_step(
         "verify mask", settings, name, title, work, (mask, *others), extended, at_most
     )
@@ -278,7 +278,7 @@ class Families:
             tasks=replace(self.tasks[0].choice, pair=pairs, data=data),
             model=_model(setting),
             draws=draws_of(setting, text=False),
-            until=setting.until,
+            claims=setting.claims(),
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
             # Directions of one parallel corpus share sentences: what one holds out is among what
@@ -301,7 +301,7 @@ class Families:
         needed, extended = tuple(mask.name for mask in masks), self.name != "families"
         tested = study_step(
             "verify families", self.settings, self.name, title, work, needed, extended,
-            setting.until is not None,
+            setting.ends_early,
         )  # fmt: skip
         return *masks, tested
 

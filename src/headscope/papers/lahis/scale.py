@@ -27,7 +27,7 @@ HEADS = "heads"
 MOVING = "heads-moving"
 
 #: Languages of the bundled model.
-POCKET_LANGUAGES = 5
+POCKET_LANGUAGES = ("en", "de", "es", "ru", "tr")
 #: In how many languages' sets a general head is, where a model has the paper's size.
 GENERAL_IN = 4
 
@@ -43,7 +43,7 @@ class Scale:
 
     Attributes:
         found, tested: documents of each language that heads are found and tested on.
-        draws: random sets for heads whose text is read, at most (see `Setting.until`).
+        draws: random sets for heads whose text is read, at most (see `Setting.ends_early`).
         layer_draws: random sets for whole layers.
         writing_draws: random sets for heads while the model writes, at most.
         summaries, sentences, beginnings: prompts of a language (of a direction for sentences).
@@ -147,7 +147,7 @@ def astray(setting: Setting) -> tuple[str, tuple[str, ...]]:
 
 def languages(setting: Setting) -> int:
     """How many languages there are documents of."""
-    return POCKET_LANGUAGES if setting.pocket else max(1, len(setting.data.documents))
+    return len(POCKET_LANGUAGES) if setting.pocket else max(1, len(setting.data.documents))
 
 
 def general_in(setting: Setting) -> int | None:

@@ -13,6 +13,7 @@ from headscope.find.soft_gate_training import SoftGate
 from headscope.papers.lahis.scale import (
     HEADS,
     MOVING,
+    POCKET_LANGUAGES,
     astray,
     codes,
     directions_given,
@@ -43,6 +44,7 @@ from headscope.studies.verify.perplexity import VerifyPerplexity
 from headscope.studies.verify.summaries import VerifySummaries
 from headscope.studies.verify.transfer import VerifyTransfer
 from headscope.verify.language_texts.conditions import default_count
+from headscope.verify.writing.measures import OWN
 
 LOSSES, LOSSES_MOVING = "perplexity", "perplexity-moving"
 #: Padded tokens of a batch with gradients, and of losses on a small model, where more is slower.
@@ -106,7 +108,7 @@ def read_text(setting: Setting, moving: bool = False) -> VerifyPerplexity:
         documents=documents(setting, "tested"),
         draws=counts.layer_draws if moving else counts.draws,
         # No claim is about the heads by the moving gate.
-        until=None if moving else setting.until,
+        claims=None if moving else setting.claims(*POCKET_LANGUAGES),
         seed=setting.seed,
         batch_tokens=_loss_batch(setting),
         rank="score",
@@ -177,7 +179,7 @@ def _step(
     claims: bool = False,
 ) -> Step:
     """A step; `claims`: whose draws end where the paper's claims have failed."""
-    at_most = claims and setting.until is not None
+    at_most = claims and setting.ends_early
     return study_step(
         study, settings, step_name(setting, name), title, work, after, at_most=at_most
     )
@@ -224,7 +226,9 @@ def off_target(setting: Setting, ask: Ask) -> Step:
         title = "language of translations without the target language's heads"
 
     def settings(setting: Setting) -> VerifyOffTarget:
-        own = partial(_changed, VerifyOffTarget, setting, ask=ask, rank="score")
+        own = partial(
+            _changed, VerifyOffTarget, setting, ask=ask, rank="score", claims=setting.claims(OWN)
+        )
         if ask == "translate":
             return own(pairs=PairsChoice(() if given else ("all",), given, limit=prompts))
         return own(documents=documents(setting, "tested", prompts))
@@ -306,7 +310,7 @@ def _changed(kind: Callable[..., AnySettings], setting: Setting, **own: Any) -> 
         "k": written_share(setting),
         "model": setting.model,
         "draws": scale(setting).writing_draws,
-        "until": setting.until,
+        "claims": setting.claims(),
         "seed": setting.seed,
         "batch_tokens": setting.batch_tokens,
     }

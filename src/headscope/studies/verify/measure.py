@@ -75,7 +75,7 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> Rem
                 measured,
                 lambda test: known[test.part, test.condition, test.control].at_most or test.draws,
                 evidence.alpha,
-                run.key.config["settings"].get("until", "bet"),
+                "first" if "claims" in run.key.config["settings"] else "bet",
             )
         measured = replace(measured, alpha=evidence.alpha)
         details = replace(details, removed=removed)
