@@ -2,7 +2,8 @@
 
 Nothing is special in the null cases: the selected heads are one more random set. What is counted is
 how often they are *shown* to do more all the same, at level 0.05, and after how many draws; then
-how often an effect is shown of which a share of random sets does as much.
+how often an effect is shown of which a share of random sets does as much. Families are 13 claims
+tested together: how often one of them is shown that is not true, and which share of the true ones.
 
     python bench/draws.py --runs 20000 --out bench/results/draws.json
 """
@@ -10,8 +11,11 @@ how often an effect is shown of which a share of random sets does as much.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from machine import machine, tell
@@ -19,7 +23,15 @@ from numpy.typing import NDArray
 
 from headscope.heads import Geometry, Head, HeadSet
 from headscope.heads.draws import draw_sets
-from headscope.measure.sequence import MOST_DRAWS, Bet, bet_on, draws_to_win
+from headscope.measure.sequence import (
+    MOST_DRAWS,
+    Standing,
+    bet_on,
+    draws_for,
+    draws_to_win,
+    until_first,
+)
+from headscope.measure.statistics import holm, max_t
 
 LEVEL = 0.05
 #: Sets that a bet needs at least.
@@ -80,13 +92,13 @@ def _places(heads: HeadSet) -> tuple[list[int], list[int]]:
     return [head.layer for head in heads], [head.head for head in heads]
 
 
-def tested(as_far: AsFar) -> Bet:
+def tested(as_far: AsFar) -> Standing:
     """As a command tests: where too few sets exist for the bet, all of them by their rank."""
     if len(as_far) >= BET:
         return bet_on(as_far, LEVEL, len(as_far))
     done = int(as_far.sum())
     p = (1 + done) / (1 + len(as_far))
-    return Bet(p, len(as_far), done, "shown" if p <= LEVEL else "limit")
+    return Standing(p, len(as_far), done, "shown" if p <= LEVEL else "limit")
 
 
 def level_of(drawn: Drawn, runs: int, seed: int) -> dict[str, float]:
@@ -131,7 +143,119 @@ def power(share: float, runs: int, seed: int) -> dict[str, dict[str, float]]:
     return told
 
 
-def _told(shown: list[bool], draws: list[int]) -> dict[str, float]:
+#: Claims of a family, and how many of them are true where some are.
+CLAIMS, TRUE = 13, 5
+#: Heads of the model, and heads of a set.
+HEADS, SIZE = 336, 20
+#: By how many standard deviations of its draws a true claim's heads do more.
+SHIFTS = (3.0, 6.0)
+Scores = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Claims about sets of heads whose effects add up.
+
+    Effects of heads are normal, or `heavy`: squares of Student's t with 2 degrees of freedom, of
+    which a few heads have nearly all. Claims may share them, as statistics of one model do; the
+    random sets; and the selected heads.
+    """
+
+    heavy: bool
+    draws_shared: bool
+    effects_shared: bool
+    selected_shared: bool
+
+    @property
+    def name(self) -> str:
+        shared = ", ".join(
+            f"{what} {'shared' if shared else 'own'}"
+            for what, shared in (
+                ("draws", self.draws_shared),
+                ("effects", self.effects_shared),
+                ("selected", self.selected_shared),
+            )
+        )
+        return f"{'heavy' if self.heavy else 'normal'}; {shared}"
+
+    def scores(self, generator: np.random.Generator) -> Scores:
+        """Of every claim its selected heads and its random sets, (CLAIMS, 1 + N)."""
+        effects = self._effects(generator, 1 if self.effects_shared else CLAIMS)
+        chosen = _sets(generator, 1 if self.selected_shared else CLAIMS)
+        draws = draws_for(CLAIMS, LEVEL)
+        if self.draws_shared:
+            drawn = effects[:, _sets(generator, draws)].sum(axis=2)
+        else:
+            sets = _sets(generator, CLAIMS * draws).reshape(CLAIMS, draws, SIZE)
+            drawn = np.stack([effects[at % len(effects)][of_claim].sum(axis=1)
+                              for at, of_claim in enumerate(sets)])  # fmt: skip
+        own = [effects[at % len(effects)][chosen[at % len(chosen)]].sum() for at in range(CLAIMS)]
+        return np.column_stack([own, np.broadcast_to(drawn, (CLAIMS, draws))])
+
+    def _effects(self, generator: np.random.Generator, number: int) -> Scores:
+        if self.heavy:
+            return np.asarray(generator.standard_t(2, (number, HEADS)) ** 2)
+        return generator.standard_normal((number, HEADS))
+
+
+def _sets(generator: np.random.Generator, number: int) -> NDArray[np.int64]:
+    """So many random sets of heads, (number, SIZE)."""
+    order = generator.random((number, HEADS), dtype=np.float32)
+    return np.argpartition(order, SIZE, axis=1)[:, :SIZE]
+
+
+def methods(scores: Scores, shared: bool) -> Iterator[tuple[str, list[float], float]]:
+    """By name the corrected p of every claim, and the draws that one took on average."""
+    as_far = scores[:, 1:] >= scores[:, :1]
+    draws = as_far.shape[1]
+    ends = [until_first(row, LEVEL, draws) for row in as_far]
+    mean = float(np.mean([end.draws for end in ends]))
+    yield f"Holm, {draws} draws ended early", holm([end.p for end in ends]), mean
+    ranks = (1 + as_far.sum(axis=1)) / (1 + draws)
+    yield f"Holm, {draws} draws", holm(ranks.tolist()), draws
+    for number in (19, 99):
+        name = f"max-T, {number} draws{' (not valid)' if shared else ''}"
+        yield name, max_t(scores[:, 0], scores[:, 1 : 1 + number]), number
+
+
+def family(kind: Family, runs: int, seed: int) -> dict[str, Any]:
+    """By how far the selected heads of the true claims do more, and by method: how often a claim
+    is shown that is not true, which share of the true ones is, and the draws a claim took."""
+    generator = np.random.default_rng(seed)
+    made: dict[tuple[str, str], list[tuple[bool, float, float]]] = {}
+    for _ in range(runs):
+        nothing = kind.scores(generator)
+        spread = nothing[:TRUE, 1:].std(axis=1)
+        for shift in (0.0, *SHIFTS):
+            scores = nothing.copy()
+            scores[:TRUE, 0] += shift * spread
+            true = TRUE if shift else 0
+            for name, p_values, draws in methods(scores, kind.draws_shared):
+                shown = np.array(p_values) <= LEVEL
+                found = float(shown[:true].mean()) if true else 0.0
+                key = f"{true} true, {shift:g} sd" if true else "none true", name
+                made.setdefault(key, []).append((bool(shown[true:].any()), found, draws))
+    told: dict[str, Any] = {}
+    for (case, name), rows in made.items():
+        wrong, found, draws = (list(column) for column in zip(*rows, strict=True))
+        own = told.setdefault(case, {})[name] = _told(wrong, draws)
+        if case != "none true":
+            own["true_shown"] = float(np.mean(found))
+            own["true_error"] = round(float(np.std(found)) / len(found) ** 0.5, 5)
+    return told
+
+
+def families(runs: int, seed: int) -> dict[str, Any]:
+    """All kinds of families."""
+    kinds = [Family(*shared) for shared in product((False, True), repeat=4)]
+    return {
+        "claims": CLAIMS,
+        "runs": runs,
+        "kinds": {kind.name: family(kind, runs, seed) for kind in kinds},
+    }
+
+
+def _told(shown: list[bool], draws: Sequence[float]) -> dict[str, float]:
     share = float(np.mean(shown))
     error = (share * (1 - share) / len(shown)) ** 0.5
     return {"shown": share, "error": round(error, 5), "mean_draws": float(np.mean(draws))}
@@ -153,6 +277,7 @@ def main() -> None:
         "power": {
             str(share): power(share, runs // 4, seed) for share in (0.0, 0.005, 0.01, 0.02, 0.05)
         },
+        "families": families(runs // 5, seed),
     }
     result = {"command": "bench/draws.py", "machine": before, "runs": runs, "level": LEVEL, **told}
     tell(result, given.out)

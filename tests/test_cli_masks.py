@@ -15,6 +15,7 @@ import headscope
 import mask_helpers
 import process_helpers
 from conftest import json_of
+from family_helpers import equal_up_to_the_first
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope.results.common import Leakage
@@ -22,7 +23,8 @@ from headscope.results.masked_tasks import MaskTests
 from headscope.studies.masked_tasks import masks_by_task
 from headscope.studies.report import write_report
 from headscope.studies.tasks import TaskChoice, TaskSides, found_on, read_tasks, training_task
-from headscope.studies.verify import mask, scaling
+from headscope.studies.verify import families, mask, scaling
+from headscope.studies.verify.families import VerifyFamilies
 from headscope.studies.verify.mask import VerifyMask
 from headscope.studies.verify.scaling import VerifyScaling, candidates
 from headscope.verify.masked_tasks.conditions import losses_by_alpha
@@ -199,6 +201,27 @@ def test_families_of_masks_are_removed_beside_random_heads(
     lines = (out / "parts/nll.jsonl").read_text("utf-8").splitlines()
     assert sum("baseline check" not in line for line in lines) == 1 + 3 * (1 + 4)
     assert found["baseline_works"] is True
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_random_masks_end_at_the_first_that_does_as_much(
+    shared: bool, masks: dict[str, Path], tmp_path: Path
+) -> None:
+    """A mask beside masks of its size, and heads that masks share beside as many random ones."""
+    tasks = TaskChoice(("plural-en",), held_out=3)
+    given: dict[str, Any] = {"tasks": tasks, "draws": 9, "max_new_tokens": 2}
+    config: Any = VerifyMask(masks=(str(masks["plural-en"]),), **given)
+    command: Any = mask.comparison
+    if shared:
+        every = tuple(f"{name}={place}" for name, place in masks.items())
+        config = VerifyFamilies(
+            masks=every, **given | {"tasks": TaskChoice(("past-en",), held_out=3)}
+        )
+        command = families.comparison
+    fixed = command.run(config, tmp_path / "fixed").evidence
+    ended = command.run(dataclasses.replace(config, claims=()), tmp_path / "ended").evidence
+    early = equal_up_to_the_first(ended, fixed)
+    assert {test.draws for test in early} <= {4, 8} and early
 
 
 @pytest.mark.parametrize(

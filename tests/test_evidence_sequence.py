@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 import process_helpers
 from headscope.errors import InputError
+from headscope.evidence.blocks import table_of_tests
 from headscope.evidence.headline import OPEN
 from headscope.evidence.rows import SELECTED, Condition, Evidence, Statistic, Tested
 from headscope.evidence.sequence import ROUNDS, decided, in_its_round
 from headscope.evidence.table import evidence, evidence_of_parts
 from headscope.heads.store import with_details
-from headscope.measure.sequence import MOST_DRAWS, bet_on, draws_to_win
+from headscope.measure.sequence import MOST_DRAWS, Rule, bet_on, draws_to_win, until_first
 from headscope.measure.statistics import counted
 from headscope.runs import encode
 from headscope.studies.pairs import PairsChoice
@@ -44,7 +45,7 @@ def conditions(sets: dict[str, int]) -> list[Condition]:
 
 
 def sequence(
-    harm: dict[str, list[int]], own: int, level: float = 0.05
+    harm: dict[str, list[int]], own: int, level: float = 0.05, rule: Rule | None = "bet"
 ) -> tuple[Evidence, list[int]]:
     """The table of draws with these harms beside a selected head, and how many conditions each
     round measured."""
@@ -63,7 +64,7 @@ def sequence(
         return evidence(asked, {"part": values}, STATISTICS), None
 
     measured: list[int] = []
-    found, _ = decided({"": planned}, measure, lambda table: ["lead"], level)
+    found, _ = decided({"": planned}, measure, lambda table: ["lead"], level, rule)
     return found, measured
 
 
@@ -91,9 +92,102 @@ def test_each_control_ends_by_its_own_bet(
 
 def test_another_statistic_is_read_where_the_first_ended() -> None:
     found, _ = sequence({"random": [0] * 199}, 5)
+    assert "wealth of a bet" in table_of_tests(found, ["lead"]).note
     other = found.against("other", found.main)["random"]
     assert other.draws == 30 and other.p_draws is not None
     assert other.p_draws >= other.least_p > 0.03
+
+
+FAMILY = st.lists(st.integers(0, 9), min_size=1, max_size=270)
+
+
+@given(FAMILY, FAMILY, st.integers(0, 11))
+def test_each_control_ends_at_its_first_draw_that_does_as_much(
+    random: list[int], same: list[int], own: int
+) -> None:
+    """p is that of the draws in order, whatever round is measured last; a control that has not
+    had such a draw is drawn whole."""
+    harm = {"random": random, "same layers": same}
+    found, measured = sequence(harm, own, rule="first")
+    assert measured == sorted(set(measured))
+    for kind, draws in harm.items():
+        test: Tested = found.against("lead", found.main)[kind]
+        as_far = [draw >= own for draw in draws]
+        first = until_first(as_far, 0.05, len(draws))
+        assert (test.p_draws, test.ended) == (first.p, first.ended)
+        assert (test.at_most, test.least_p) == (len(draws), 1 / (1 + len(draws)))
+        assert test.draws == min(end for end in (*ROUNDS, len(draws)) if end >= first.draws)
+        assert test.at_least_as_harmful == sum(as_far[: test.draws])
+        if not any(as_far):
+            assert (test.draws, test.p_draws) == (len(draws), 1 / (1 + len(draws)))
+    told = "number of the first that does as much" in table_of_tests(found, ["lead"]).note
+    assert told == (max(map(len, harm.values())) >= draws_to_win(0.05))
+
+
+@given(FAMILY, st.integers(0, 9))
+def test_a_fixed_number_of_draws_has_the_rank_among_all(random: list[int], own: int) -> None:
+    found, measured = sequence({"random": random}, own, rule=None)
+    test = found.against("lead", found.main)["random"]
+    as_far = sum(draw >= own for draw in random)
+    assert len(measured) == 1 and test.draws == len(random) and test.ended is None
+    assert test.p_draws == (1 + as_far) / (1 + len(random))
+
+
+def test_heads_of_one_part_lead_there_alone() -> None:
+    """Heads of a language do as little as random ones to the text of another, which is read under
+    their draws, too, and does not end them."""
+    heads = {"de": "0.0", "en": "0.1"}
+    planned = [Condition()]
+    for number, (of, head) in enumerate(heads.items(), 1):
+        planned.append(Condition(SELECTED, of, 1, 0.0, heads=(head,)))
+        planned += [
+            in_its_round(Condition("random", of, 1, 0.0, draw=at, heads=(f"{number}.{at}",)))
+            for at in range(60)
+        ]
+
+    def score(condition: Condition, part: str) -> float:
+        # In de none of its draws does as much, in en the heads of en are like any others.
+        special = condition.kind == SELECTED and condition.of == part == "de"
+        cross = condition.kind == SELECTED and condition.of != part
+        return -9.0 if special or cross else -1.0
+
+    def measure(wanted: Callable[[Condition], bool]) -> tuple[Evidence, None]:
+        asked = [each for each in planned if wanted(each)]
+        values = {part: {"lead": [counted([score(each, part)] * 2) for each in asked]}
+                  for part in heads}  # fmt: skip
+        return evidence(asked, values, STATISTICS, apart=["lead"]), None
+
+    found, _ = decided({"": planned}, measure, lambda table: ["lead"], 0.05, "first")
+    de, en = found.selected
+    assert found.against("lead", de, "de")["random"].p_draws == 1 / 61
+    assert found.against("lead", en, "en")["random"].p_draws == 1.0
+    assert found.against("lead", en, "en")["random"].draws == ROUNDS[0]
+    # Read beside, where the own text has ended: valid, and not asked for more.
+    assert found.against("lead", en, "de")["random"].ended == "open"
+    assert found.against("lead", en, "de")["random"].p_draws == 1 / (1 + ROUNDS[0])
+
+
+@pytest.mark.parametrize("whose", [(), ("own",)])
+def test_heads_that_no_claim_is_about_end_no_draws(whose: tuple[str, ...]) -> None:
+    """Of both no draw does as much; those of the claim alone are drawn whole."""
+    planned = [Condition()]
+    for number, of in enumerate(("own", "others"), 1):
+        planned.append(Condition(SELECTED, of, 1, 0.0, heads=(f"0.{number}",)))
+        planned += [
+            in_its_round(Condition("random", of, 1, 0.0, draw=at, heads=(f"{number}.{at}",)))
+            for at in range(40)
+        ]
+
+    def measure(wanted: Callable[[Condition], bool]) -> tuple[Evidence, None]:
+        asked = [each for each in planned if wanted(each)]
+        values = [counted([-5.0 * (each.kind == SELECTED)] * 2) for each in asked]
+        return evidence(asked, {"part": {"lead": values}}, STATISTICS), None
+
+    found, _ = decided({"": planned}, measure, lambda table: ["lead"], 0.05, "first", whose=whose)
+    own, others = (found.against("lead", each)["random"] for each in found.selected)
+    assert (own.draws, own.p_draws, own.ended) == (40, 1 / 41, "shown")
+    drawn = ROUNDS[0] if whose else 40
+    assert (others.draws, others.p_draws) == (drawn, 1 / (1 + drawn))
 
 
 CONFIG: dict[str, Any] = {"heads": "5.1,4.3", "measure": ("loss",), "batch_tokens": 600}
@@ -184,6 +278,29 @@ def test_a_mean_over_parts_rests_on_draws_that_all_parts_have() -> None:
     assert (whole.draws, whole.p_draws, whole.ended) == (12, 1 / 13, "limit")
     assert (few.draws, few.p_draws, few.ended) == (12, 1 / 13, "limit")
     assert many.at_most == 60 and many.p_draws == bet_on([False] * many.draws).p
+
+
+def test_a_family_has_the_draws_of_a_fixed_number_up_to_the_first(tmp_path: Path) -> None:
+    """The naive twin: all draws at once, of which p is that of the first that does as much."""
+    known = {**CONFIG, "heads": "0.1,3.2", "draws": 24, "loss_draws": 24}
+    ended = VerifyRemoval(pairs=PAIRS, claims=(), **known)
+    comparison.run(ended, tmp_path / "ended")
+    comparison.run(VerifyRemoval(pairs=PAIRS, **known), tmp_path / "fixed")
+    now, then = result_of(tmp_path / "ended"), result_of(tmp_path / "fixed")
+    assert now["signature"] != then["signature"]
+    fixed = {(row["part"], row["condition"], row["statistic"]): row["value"]
+             for row in then["levels"]}  # fmt: skip
+    assert now["tests"]
+    for test in now["tests"]:
+        place = test["part"], test["condition"], test["statistic"]
+        drawn = [fixed[test["part"], row["id"], test["statistic"]]
+                 for row in then["conditions"] if row["kind"] == test["control"]]  # fmt: skip
+        as_far = np.array(drawn) >= fixed[place]
+        first = until_first(as_far[: test["draws"]], most=24)
+        assert (test["p_draws"], test["ended"]) == (first.p, first.ended)
+        if test["statistic"] == "nll":  # the verdict's, which ends the others
+            assert first == until_first(as_far, most=24)
+            assert test["draws"] == min(end for end in (*ROUNDS, 24) if end >= first.draws)
 
 
 def test_a_gate_of_one_is_the_model_as_it_is(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,9 @@ from heads_up_helpers import (
 )
 from headscope.errors import InputError
 from headscope.evidence.rows import Condition, Evidence
-from headscope.papers.claims import judged
+from headscope.measure.statistics import holm
+from headscope.papers.claims import claims_of, judged
+from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import Case
 from headscope.papers.heads_up.masks import without_instruction
 from headscope.papers.heads_up.paper import PAPER
@@ -378,6 +381,30 @@ def test_figure_6_by_hand(pocket: Setting) -> None:
     # Where no α below 1 was chosen nothing can be tested.
     shutil.rmtree(pocket.at("scaling-en-de"))
     assert list(verdicts(found_in(pocket, "figure-6")).values()) == [None, None]
+
+
+def test_the_bundled_model_has_the_draws_that_its_claims_take(pocket: Setting) -> None:
+    """As many as let the smallest p hold after Holm."""
+    every = families(4)
+    of_language = json.loads(json.dumps(every).replace("all", "en"))
+    for name in ("conditions", "levels", "tests"):
+        every[name] += [row for row in of_language[name] if row not in every[name]]
+    every["details"]["families"].insert(1, of_language["details"]["families"][0])
+    put(pocket, "families", every)
+    for task in (*WAYS, "plural-en", "translate-en-de"):
+        measures = ("nll", "accuracy") if task not in WAYS else ("nll", "rouge_l")
+        values = {"nll": (2.0, 1.0, 1.5, 3.0)}
+        rows = [conditions(name, values.get(name, (0.1, 0.8, 0.65, 0.2))) for name in measures]
+        put(pocket, f"proof-{task}", proof(task, rows[0] | rows[1]))
+    put(pocket, "scaling-en-de", scaled("en-de", 0.3, -0.3, (50, 60)))
+    row = made(0.0, 0.2, -0.1, None, 0.1, 0.05, 0.05, "higher")
+    details = {"task": "en-de", "samples": 100, "layers": 2, "pairs": []}
+    put(pocket, "states", {**table("en-de", {"cosine": [row]}), "details": details})
+    told = {name: EXPERIMENTS[name].show(pocket) for name in EXPERIMENTS}
+    tested = [claim for claim in claims_of(told) if claim.p is not None]
+    assert len(tested) == runs.CLAIMS
+    least = 1 / (1 + runs.DRAWS)
+    assert min(holm([least] + [1.0] * (len(tested) - 1))) <= 0.05 < runs.CLAIMS / runs.DRAWS
 
 
 def test_table_42_shows_the_first_direction_that_changes_with_both_scores(pocket: Setting) -> None:

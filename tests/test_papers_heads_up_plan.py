@@ -16,6 +16,7 @@ from heads_up_helpers import (
     settings_of,
 )
 from headscope.errors import InputError
+from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import place_of
 from headscope.papers.heads_up.masks import TABLE_8
 from headscope.papers.heads_up.paper import PAPER
@@ -148,7 +149,7 @@ def test_the_walk_of_english_to_chinese_is_over_the_paper_s_sentence(llama: Sett
     assert settings_of(other, "verify one-by-one")["walk"].tasks.data == ("en-de=a",)
 
 
-def test_draws_reach_every_control(llama: Setting) -> None:
+def test_draws_reach_every_control(llama: Setting, tmp_path: Path) -> None:
     steered = replace(llama, steering=Steering(draws=107))
     for command in ("verify families", "verify attention", "verify scaling", "compare states"):
         found = settings_of(steered, command)
@@ -159,6 +160,17 @@ def test_draws_reach_every_control(llama: Setting) -> None:
             one.name for one in steps(steered, name) if one.work.tokens > work[one.name].tokens
         ]
         assert any(not one.startswith("mask-") for one in changed), name
+    for setting, draws, claims in (
+        (pocket_setting(tmp_path), runs.DRAWS, ()),
+        (replace(pocket_setting(tmp_path), steering=Steering(draws=19)), 19, None),
+        (llama, 39, None),
+    ):
+        tested = settings_of(setting, "verify mask").values()
+        assert {(one.draws, one.claims) for one in tested if one.draws} == {(draws, claims)}
+        shared = settings_of(setting, "verify families").values()
+        most = 99 if setting is llama else draws
+        assert {(one.draws, one.claims) for one in shared} == {(most, claims)}
+        assert {one.claims for one in settings_of(setting, "verify scaling").values()} == {None}
     assert "mean of 107 draws" in EXPERIMENTS["table-6"].show(steered).tables[0].note
 
 

@@ -17,11 +17,12 @@ from headscope.evidence.controls import Draws, planned
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import Geometry, Head, HeadSet, read_scores
+from headscope.measure.statistics import holm
 from headscope.papers.claims import claims_of
 from headscope.papers.lahis import scale as scales
 from headscope.papers.lahis import steps
 from headscope.papers.lahis.paper import PAPER
-from headscope.papers.paper import Missing, PaperData, Setting
+from headscope.papers.paper import Missing, PaperData, Setting, Steering
 from headscope.papers.plan import make_plan
 from headscope.results.common import LanguagesOverlap, Leakage, ScoredHead, SetOverlap
 from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult
@@ -579,7 +580,7 @@ def test_answers_are_led_back_with_heads_of_either_language(tmp_path: Path) -> N
     finish(one, "heads", replace(found, languages=own | {"ru": none}))
     config = asked(one, [steps.mitigation(one)])["mitigation"]
     assert config.languages == ("de", "es", "tr")  # Russian has no head of its own to turn up
-    assert (config.away, config.factors, config.k, config.draws) == ("en", (3.0,), 4, 39)
+    assert (config.away, config.factors, config.k, config.draws) == ("en", (3.0,), 4, 259)
     rows = lines_of(config.data[0])
     assert len(rows) == scales.SHORT.steered
     before, instruction = rows[0]["text"].split("\n", 1)
@@ -705,6 +706,34 @@ def test_holm_is_over_all_claims_of_the_paper(tmp_path: Path) -> None:
     assert verdicts(**(others | {"ppl": alone}))[name] is None
     claims = {claim.name: claim for claim in PAPER.answer(one, others | {"ppl": alone}).claims}
     assert "p over draws is 0.27 after Holm" in claims[name].decides  # 9 * 0.03
+
+
+def test_the_bundled_model_has_the_draws_that_its_claims_take(tmp_path: Path) -> None:
+    """As many as let the smallest p hold after Holm, and no more after one does as much."""
+    one = setting(tmp_path)
+    finish(one, "perplexity", losses_result(dict.fromkeys(("en", "de", "es", "ru", "tr"), 0.1)))
+    finish(one, "soft-gate", gates_result(0.5, 0.3))
+    told = told_of_all(tmp_path / "others", 0.05)
+    told |= {name: tell(one, name) for name in ("ppl", "ppl-cross", "head-mask")}
+    tested = [claim.p for claim in claims_of(told) if claim.p is not None]
+    assert len(tested) == scales.CLAIMS
+    least = 1 / (1 + scales.DRAWS)
+    assert min(holm([least] + [1.0] * (len(tested) - 1))) <= 0.05 < scales.CLAIMS / scales.DRAWS
+    for draws in (None, 19):
+        known = configured(replace(one, steering=Steering(draws=draws)))
+        names = ("perplexity", "summaries", "off-target-translate", "off-target-continue",
+                 "transfer")  # fmt: skip
+        assert {known[name].draws for name in names} == {draws or scales.DRAWS}
+        assert {known[name].in_sequence for name in names} == {None if draws else "first"}
+        assert known["off-target-continue"].claims == (None if draws else ("own",))
+        assert known["layers"].claims is None
+        plan = make_plan(PAPER.experiments, replace(one, steering=Steering(draws=draws)))
+        early = {entry.step.name for entry in plan.steps if entry.step.at_most}
+        assert early == (set() if draws else {*names, "mitigation"})
+        assert scales.scale(replace(one, steering=Steering(draws=19))).steering_draws == 19
+    # A number that belongs to other models stays as it was.
+    large = other(tmp_path, data=DATA)
+    assert (scales.scale(large).draws, large.claims()) == (99, None)
 
 
 # Of the bundled model itself

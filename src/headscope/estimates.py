@@ -143,3 +143,15 @@ class Baseline:
     reasons: tuple[str, ...] = ()
     counts: Mapping[str, Any] = field(default_factory=dict)
     shown: tuple[Example, ...] = ()
+
+
+@dataclass(frozen=True)
+class PlannedPart:
+    """A part of the work: the draws of every kind and the conditions that are measured, and the
+    seconds that these take here; each at least, where draws decide early, and at most."""
+
+    title: str
+    draws: tuple[int, int]
+    conditions: tuple[int, int]
+    seconds: tuple[float, float]
+    words: str

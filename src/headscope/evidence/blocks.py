@@ -15,6 +15,8 @@ from headscope.evidence.rows import (
     Evidence,
     Scored,
 )
+from headscope.measure.sequence import draws_to_win
+from headscope.measure.statistics import least_p
 from headscope.shown.blocks import (
     Cell,
     Forest,
@@ -113,7 +115,7 @@ def table_of_tests(
         title,
         ("difference", f"p over {examples}", "p over draws", "draws as far", "shared heads"),
         tuple(rows),
-        note=TESTS.format(examples=examples),
+        note=TESTS.format(examples=examples) + (FIRST if of_a_family(evidence) else BET),
     )  # fmt: skip
 
 
@@ -121,8 +123,20 @@ TESTS = (
     "One-sided. p over {examples}: {examples} under the selected heads swapped with those under "
     "random ones. p over draws alone says whether these heads are special. With a fixed number of "
     "draws it is the share of sets, the selected one among them, that do as much; of draws one "
-    "after another 1 over the largest wealth of a bet that fewer than 3 % of random sets do"
+    "after another "
 )
+BET = "1 over the largest wealth of a bet that fewer than 3 % of random sets do"
+FIRST = "1 over the number of the first that does as much, or over 1 more than all where none does"
+
+
+def of_a_family(evidence: Evidence) -> bool:
+    """Whether draws ended at the first that does as much, for one of several claims."""
+    return any(
+        test.at_most is not None
+        and test.at_most >= draws_to_win(evidence.alpha)
+        and test.least_p == least_p(test.at_most)
+        for test in evidence.tests
+    )
 
 
 def parts_table(

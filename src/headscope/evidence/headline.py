@@ -25,7 +25,7 @@ from headscope.evidence.rows import (
     Statistic,
     Tested,
 )
-from headscope.measure.sequence import draws_to_win
+from headscope.measure.statistics import least_p
 from headscope.shown.words import count, enumeration, fixed, p_value
 
 #: So many parts are counted instead of listed.
@@ -336,8 +336,8 @@ def few_sets(evidence: Evidence, wanted: int) -> list[str]:
     # Some statistics are measured under fewer draws than others, by choice.
     most: dict[tuple[str, ...], int] = {}
     for test in evidence.tests:
-        by_rank = test.ended is None or test.draws < draws_to_win(evidence.alpha)
-        if test.least_p is not None and by_rank and test.ended not in ("given up", "open"):
+        by_rank = test.least_p == least_p(test.draws)
+        if by_rank and test.ended not in ("given up", "open"):
             case = test.control, test.part, test.condition
             most[case] = max(test.draws, most.get(case, 0))
     fewer: dict[str, int] = {}

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from headscope.errors import InputError
+from headscope.estimates import PlannedPart
 from headscope.evidence.rows import Condition
 from headscope.measure.sequence import draws_to_win
 from headscope.shown.words import count, duration
@@ -21,18 +22,6 @@ class OutOfTime(InputError):
 
 class Planned(Exception):
     """The time that a comparison takes is known, and nothing else was asked for."""
-
-
-@dataclass(frozen=True)
-class PlannedPart:
-    """A part of the work: the draws of every kind and the conditions that are measured, and the
-    seconds that these take here; each at least, where draws decide early, and at most."""
-
-    title: str
-    draws: tuple[int, int]
-    conditions: tuple[int, int]
-    seconds: tuple[float, float]
-    words: str
 
 
 @dataclass(eq=False)

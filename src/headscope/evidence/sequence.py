@@ -1,21 +1,30 @@
 """Draws of controls in rounds, until each test that the verdict rests on is decided.
 
 What is measured together follows from the round, so that numbers do not depend on where a run was
-stopped. The bet is on the draws in their order (see `headscope.measure.sequence`), so that rounds
-only decide how many are measured beyond its end.
+stopped. Both rules, a bet and the first draw that does as much, are of the draws in their order
+(see `headscope.measure.sequence`), so that rounds only decide how many are measured beyond the end.
 """
 
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, TypeVar
 
 from headscope.evidence.blocks import places
 from headscope.evidence.rows import Condition, Evidence, Tested
-from headscope.measure.sequence import MOST_DRAWS, Ended, bet_on, draws_to_win, wealth
+from headscope.measure.sequence import (
+    MOST_DRAWS,
+    Ended,
+    Rule,
+    bet_on,
+    draws_to_win,
+    until_first,
+    wealth,
+)
+from headscope.measure.statistics import least_p
 
 #: The draws that there are after each round; 30 win a bet at level 0.05 if none does as much.
 ROUNDS = (4, 8, 16, 30, 45, 65, 90, 120, 160, MOST_DRAWS)
@@ -38,20 +47,23 @@ def decided(
     measure: Callable[[Callable[[Condition], bool]], tuple[Evidence, Made]],
     leads: Callable[[Evidence], Iterable[str]],
     level: float,
-    in_sequence: bool = True,
+    in_sequence: Rule | None = "bet",
     so_far: Callable[[Evidence, Made], None] = lambda found, made: None,
+    whose: Collection[str] = (),
 ) -> tuple[Evidence, Made]:
-    """What is measured under as many draws as decide, and its table, whose p follow from bets; if
-    draws do not come in sequence, under all.
+    """What is measured under as many draws as decide, and its table, whose p follow from the rule;
+    if draws do not come in sequence, under all.
 
     Args:
         planned: all conditions that there may be, by part or for all, each in its round.
         measure: measures those of the planned conditions of which it is told that they are wanted.
-        leads: the statistics by which draws are decided; the bets of others end with theirs.
+        leads: the statistics by which draws are decided; the tests of others end with theirs.
         level: what p over draws may be at most for a verdict.
+        in_sequence: by what draws one after another end; None: their number is fixed.
         so_far: is told what a round found that did not decide.
+        whose: of the heads that decide draws (see `Condition`); empty: all selected ones.
     """
-    if not in_sequence:
+    if in_sequence is None:
         return measure(lambda condition: True)
     last: dict[Series, int] = {}
     for condition in chain.from_iterable(planned.values()):
@@ -73,8 +85,8 @@ def decided(
         found, made = measure(
             lambda condition: condition.draw is None or condition.round <= now[_series(condition)]
         )
-        found = with_bets(found, at_most, level)
-        leading = [*_leading(found, leads(found))]
+        found = with_rule(found, at_most, level, in_sequence)
+        leading = [*_leading(found, leads(found), whose)]
         going = {series for test in leading if test.ended == "open" for series in series_of(test)}
         # Of sets that give the size of an effect alone there are some; where the deciding measure
         # is missing, it may be measured later.
@@ -91,41 +103,61 @@ def decided(
             now[series] += 1
 
 
-def with_bets(found: Evidence, at_most: Callable[[Tested], int], level: float) -> Evidence:
-    """The table where p over draws follow from bets on these, of which there may be so many; where
-    those could not win one, from the rank among all."""
-    tests = (_with_bet(test, at_most(test), level) for test in found.tests)
+def with_rule(
+    found: Evidence, at_most: Callable[[Tested], int], level: float, rule: Rule = "bet"
+) -> Evidence:
+    """The table where p over draws follow from a rule, if there may be so many of them.
+
+    Where too few may be to win a bet, they follow from the rank among all.
+    """
+    tests = (_with_rule(test, at_most, level, rule) for test in found.tests)
     return replace(found, tests=tuple(tests))
 
 
-def _with_bet(test: Tested, most: int, level: float) -> Tested:
+def _with_rule(test: Tested, at_most: Callable[[Tested], int], level: float, rule: Rule) -> Tested:
     if test.p_draws is None:
         return test
-    if most < draws_to_win(level):
+    most = at_most(test)
+    if rule == "first":
+        end, least = until_first(test.as_far, level, most), least_p(most)
+    elif most >= draws_to_win(level):
+        end, least = bet_on(test.as_far, level, most), float(1 / wealth([False] * most, level)[-1])
+    else:
         by_rank: Ended = "shown" if test.p_draws <= level else "limit"
         return replace(test, ended="open" if test.draws < most else by_rank, at_most=most)
-    bet, least = bet_on(test.as_far, level, most), 1 / wealth([False] * most, level)[-1]
-    return replace(test, p_draws=bet.p, ended=bet.ended, at_most=most, least_p=float(least))
+    return replace(test, p_draws=end.p, ended=end.ended, at_most=most, least_p=least)
 
 
 def _draws_of(
     test: Tested, found: Evidence, planned: Mapping[str, Sequence[Condition]]
 ) -> list[list[Condition]]:
-    """The planned draws of a test by the parts that it is over: its own, or all of its heads."""
+    """The planned draws of a test by the parts that it is over: its own, or all of its heads; none
+    of a control that is not drawn, such as the instructed model."""
     (selected,) = (each for each in found.selected if each.id == test.condition)
     parts = [planned[test.part]] if test.part in planned else planned.values()
     return [
-        [each for each in of_part if each.kind == test.control and each.controls(selected)]
+        [
+            each
+            for each in of_part
+            if each.kind == test.control and each.draw is not None and each.controls(selected)
+        ]
         for of_part in parts
         if any(each.id == selected.id for each in of_part)
     ]
 
 
-def _leading(found: Evidence, statistics: Iterable[str]) -> Iterator[Tested]:
-    """The tests of selected heads by these, over all parts or, where there is no mean, in each."""
+def _leading(
+    found: Evidence, statistics: Iterable[str], whose: Collection[str]
+) -> Iterator[Tested]:
+    """The tests of selected heads by these, over all parts or, where there is no mean, in each;
+    heads of one part, such as a language, lead in that part alone."""
+    selected = [each for each in found.selected if each.of in whose or not whose]
     for statistic in statistics:
-        for condition in found.selected:
+        for condition in selected:
             for part in places(found, statistic):
+                elsewhere = part is not None and part != condition.of
+                if elsewhere and condition.of in found.single:
+                    continue
                 yield from found.against(statistic, condition, part).values()
 
 

@@ -51,13 +51,18 @@ def of_tests(
     tested = f"its interval against {beyond}, random sets, and those of the same layers (Holm)"
     if same is None or same.p_draws is None:
         needed.append("random sets of the same layers")
-    elif (same.least_p or 0.0) > LEVEL and same.draws < free.draws:
-        sets = f"{same.draws} different set{'' if same.draws == 1 else 's'}"
+    elif (same.least_p or 0.0) > LEVEL and most(same) < most(free):
+        sets = count(most(same), "different set")
         needed.append(f"more heads a layer: these layers have only {sets}")
     elif not needed and same.p_draws > LEVEL:
         return Claim(f"{name}, more than heads at any depth", True, by, tested, free.p_draws)
     p = free.p_draws if same is None else max(free.p_draws, same.p_draws or 0.0)
     return Claim(name, None if needed else True, by, tested, p, "; ".join(needed))
+
+
+def most(test: Tested) -> int:
+    """How many random sets there may be, whether all were drawn or not."""
+    return test.at_most or test.draws
 
 
 def of_heads(

@@ -111,23 +111,25 @@ def _announce(paper: str, plan: Plan) -> None:
     ready = sum(step.available for step in plan.steps)
     left = [step for step in plan.steps if step.left]
     memory = "" if plan.memory is None else f", in {plan.memory / 1e6:,.0f} MB of memory"
+    ends_early = any(entry.step.at_most for entry in plan.due)
     words = [
         f"{paper}: {count(len(plan.steps), 'run')}, {ready} finished or stored",
-        f"{len(plan.due)} to be made{_time(plan.seconds())}{memory}",
+        f"{len(plan.due)} to be made{_time(plan.seconds(), 'at most ' * ends_early)}{memory}",
     ]
     if left:
         words.append(f"{len(left)} left to --full{_time(plan.seconds(('left out', 'blocked')))}")
     print("; ".join(words), file=sys.stderr, flush=True)
 
 
-def _time(seconds: float | None) -> str:
+def _time(seconds: float | None, most: str = "") -> str:
     if seconds is None:
         return ""
+    about = f", {most}about"
     if seconds < 90:
-        return f", about {seconds:.0f} s"
+        return f"{about} {seconds:.0f} s"
     if seconds < 5400:
-        return f", about {seconds / 60:.0f} min"
-    return f", about {seconds / 3600:.1f} h"
+        return f"{about} {seconds / 60:.0f} min"
+    return f"{about} {seconds / 3600:.1f} h"
 
 
 def _failure(result: Reproduced | Listed) -> str | None:

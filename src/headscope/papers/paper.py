@@ -185,6 +185,16 @@ class Setting:
         return chosen == "published" or (chosen is None and not self.pocket)
 
     @property
+    def ends_early(self) -> bool:
+        """Whether the draws for a claim end at the first that does as much: on the bundled model,
+        so that claims that fail cost little; a number that a user gives is drawn whole."""
+        return self.pocket and self.steering.draws is None
+
+    def claims(self, *whose: str) -> tuple[str, ...] | None:
+        """The claims that end draws, by whose heads they are about (without any: all)."""
+        return whose if self.ends_early else None
+
+    @property
     def linker(self) -> LlmAligner | None:
         """The language model as a word aligner."""
         return None if self.llm is None else LlmAligner(**vars(self.llm))
@@ -268,6 +278,7 @@ class Step:
         title: in words, such as `mask for en-de`.
         run: the recipe, given the setting, the folder and where to report progress.
         work: its work on the model, for the estimate of time.
+        at_most: whether there may be less work, since draws may end before all are drawn.
         after: steps whose folders it reads.
         extended: whether it is left to `--full`.
         stored: name of a result that comes with the package and stands for the run, unless
@@ -281,6 +292,7 @@ class Step:
     after: tuple[str, ...] = ()
     extended: bool = False
     stored: str | None = None
+    at_most: bool = False
 
 
 @dataclass(frozen=True)

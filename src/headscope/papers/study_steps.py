@@ -30,9 +30,10 @@ def study_step(
     work: Work,
     after: tuple[str, ...] = (),
     extended: bool = False,
+    at_most: bool = False,
 ) -> Step:
     """A step that runs a study with the settings that follow from those of the paper's run."""
-    return Step(name, title, StudyRun(study, settings), work, after, extended)
+    return Step(name, title, StudyRun(study, settings), work, after, extended, None, at_most)
 
 
 def of_run(

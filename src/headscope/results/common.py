@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headscope.estimates import UNWRITTEN, Baseline
-from headscope.evidence.pace import PlannedPart
+from headscope.estimates import UNWRITTEN, Baseline, PlannedPart
 from headscope.evidence.rows import Evidence, Level, Tested
 from headscope.heads import Head, HeadScores, Rank, rank_words
 from headscope.runs import Record, Result, decode, entry

@@ -241,7 +241,7 @@ def _check(
     if removal.in_sequence:
         under = tuple(map(in_its_round, under))
     sentences = sum(len(pairs.pairs) for pairs in checked_on.values())
-    level = LEVEL if removal.in_sequence else None
+    level = LEVEL if removal.in_sequence == "bet" else None
     run.pace = pacing = Pacing(under, level, count(sentences, "sentence"), tell)
 
     def measure(wanted: Callable[[Condition], bool]) -> tuple[Evidence, Removed]:

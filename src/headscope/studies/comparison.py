@@ -284,7 +284,7 @@ class Comparison(Generic[Config, Part]):
 
         pacing = Pacing(
             list(chain.from_iterable(conditions.values())),
-            config.alpha if config.in_sequence else None,
+            config.alpha if config.in_sequence == "bet" else None,
             count(sum(map(len, examples.texts.values())), self.words.example),
             tell,
             config.minutes,
@@ -374,8 +374,9 @@ class Comparison(Generic[Config, Part]):
 
         config = bench.config
         return decided(
-            bench.conditions, measure, self.leads, config.alpha, config.in_sequence, so_far
-        )
+            bench.conditions, measure, self.leads, config.alpha, config.in_sequence, so_far,
+            config.claims or (),
+        )  # fmt: skip
 
     def concluded(self, result: AnyResult) -> AnyResult:
         """The result with its verdict and what weakens it, which follow from table and details."""

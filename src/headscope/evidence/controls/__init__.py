@@ -24,8 +24,8 @@ from headscope.evidence.controls.wait_k import WAIT_K
 from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition, Control
 from headscope.heads import HeadSet
 from headscope.installed import Parts
-from headscope.measure.sequence import MOST_DRAWS
-from headscope.settings import UNSIGNED, Settings
+from headscope.measure.sequence import MOST_DRAWS, Rule
+from headscope.settings import GIVEN, UNSIGNED, Settings
 
 #: In the order in which they are shown, those of installed packages last.
 CONTROLS: Parts[Control] = Parts({
@@ -81,10 +81,13 @@ class Controlled(Settings):
 class Beside(Controlled):
     """What stands beside selected heads: `draws` sets of every control.
 
-    "auto": one after another until they decide (see `headscope.measure.sequence`).
+    "auto": one after another until they decide (see `headscope.measure.sequence`). `claims`: where
+    the verdict is one of a family's claims, whose heads they are about (empty: all); then there are
+    `draws` at most, and no more after the first that does as much, with p = 1/t at draw t.
     """
 
     draws: options.DrawsOrAuto = "auto"
+    claims: tuple[str, ...] | None = field(default=None, metadata=GIVEN)
     controls: options.Controls = DEFAULT
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
@@ -103,9 +106,11 @@ class Beside(Controlled):
         return ("zero",)
 
     @property
-    def in_sequence(self) -> bool:
-        """Whether draws come one after another until they decide."""
-        return self.draws == "auto"
+    def in_sequence(self) -> Rule | None:
+        """By what draws one after another end; None where their number is fixed."""
+        if self.draws == "auto":
+            return "bet"
+        return None if self.claims is None else "first"
 
     @property
     def most_draws(self) -> int:

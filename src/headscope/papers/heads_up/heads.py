@@ -246,7 +246,10 @@ def _family_table(
         case = Case(result.evidence, column, name)
         return case.cell("nll", RANDOM if random else SELECTED if name else ORIGINAL)
 
-    draws = result.details.draws if result else runs.draws_of(setting, text=False)
+    draws = str(runs.draws_of(setting, text=False))
+    if result:
+        drawn = [test.draws for test in result.evidence.tests]
+        draws = " to ".join(dict.fromkeys(str(end(drawn, default=0)) for end in (min, max)))
     how = "hardly any head, as in the paper" if run.kind else "all heads, as in Table 1"
     title = (
         f"NLL of instructed directions without the heads that {len(run.masks)} masks share, begun "

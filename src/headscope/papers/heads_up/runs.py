@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from headscope.measure.sequence import draws_for
+from headscope.papers.claims import LEVEL
 from headscope.papers.heads_up.tasks import (
     NAME,
     Task,
@@ -64,6 +66,9 @@ PROMPTS = {True: 10, False: 1}
 _RANDOM_ORDERS = 2
 #: The share of the work that is left, since steps share the layers below what they change.
 _SHARED = 0.6
+#: The claims of the paper that have p over draws, and the draws after which one can hold.
+CLAIMS = 9
+DRAWS = draws_for(CLAIMS, LEVEL)
 #: Shuffled masks that are scaled likewise for Figure 6, which only shows them; the paper has none.
 _GRID_DRAWS = 2
 #: Shuffled masks of Table 7: few, because the p-values are of random sets of heads.
@@ -121,12 +126,12 @@ def _whole(name: str, translation: bool, model: str | None = None) -> int:
 
 
 def draws_of(setting: Setting, text: bool = True) -> int:
-    """Random sets of each kind, of which the paper has one: enough for a p over draws of 0.05.
+    """Random sets of each kind, of which the paper has one.
 
-    Of the bundled model no more than that; of others more where the model writes, and most where
-    losses alone are taken.
+    Of the bundled model as many as let one of the paper's claims hold, at most (see
+    `Setting.ends_early`); of others fewer where the model writes than where losses alone are taken.
     """
-    return setting.steering.draws or (19 if setting.pocket else 39 if text else 99)
+    return setting.steering.draws or (DRAWS if setting.pocket else 39 if text else 99)
 
 
 def mask_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
@@ -169,6 +174,7 @@ def mask_test_step(
             tasks=task.choice,
             model=_model(setting, other),
             draws=draws,
+            claims=setting.claims(),
             seed=setting.seed,
             foreign=() if foreign is None else (str(setting.at(foreign)),),
             hybrid=None if hybrid is None else str(setting.at(hybrid)),
@@ -178,7 +184,10 @@ def mask_test_step(
         )
 
     work = evaluation_work(setting, task, 3 + len(others) + 2 * draws)
-    return study_step("verify mask", settings, name, title, work, (mask, *others), extended)
+    at_most = drawn and setting.ends_early
+    return study_step(
+        "verify mask", settings, name, title, work, (mask, *others), extended, at_most
+    )
 
 
 def proof_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
@@ -269,6 +278,7 @@ class Families:
             tasks=replace(self.tasks[0].choice, pair=pairs, data=data),
             model=_model(setting),
             draws=draws_of(setting, text=False),
+            claims=setting.claims(),
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
             # Directions of one parallel corpus share sentences: what one holds out is among what
@@ -289,8 +299,11 @@ class Families:
         title += ", begun with hardly any head" if self.kind else ""
         work = evaluation_work(setting, self.tasks[0], measured, measured, write=False)
         needed, extended = tuple(mask.name for mask in masks), self.name != "families"
-        study = "verify families"
-        return *masks, study_step(study, self.settings, self.name, title, work, needed, extended)
+        tested = study_step(
+            "verify families", self.settings, self.name, title, work, needed, extended,
+            setting.ends_early,
+        )  # fmt: skip
+        return *masks, tested
 
 
 def families_of(setting: Setting) -> tuple[Families, ...]:

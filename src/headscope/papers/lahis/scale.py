@@ -15,6 +15,8 @@ from headscope.data.files import write_text_atomically
 from headscope.data.split import sentence_digest
 from headscope.errors import InputError
 from headscope.heads import Amount, count_of
+from headscope.measure.sequence import draws_for
+from headscope.papers.claims import LEVEL
 from headscope.papers.paper import Setting
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.verify.language_texts.conditions import default_count
@@ -25,7 +27,7 @@ HEADS = "heads"
 MOVING = "heads-moving"
 
 #: Languages of the bundled model.
-POCKET_LANGUAGES = 5
+POCKET_LANGUAGES = ("en", "de", "es", "ru", "tr")
 #: In how many languages' sets a general head is, where a model has the paper's size.
 GENERAL_IN = 4
 
@@ -41,13 +43,13 @@ class Scale:
 
     Attributes:
         found, tested: documents of each language that heads are found and tested on.
-        draws: random sets for heads whose text is read.
+        draws: random sets for heads whose text is read, at most (see `Setting.ends_early`).
         layer_draws: random sets for whole layers.
-        writing_draws: random sets for heads while the model writes.
+        writing_draws: random sets for heads while the model writes, at most.
         summaries, sentences, beginnings: prompts of a language (of a direction for sentences).
         statements: prompts of an ordered pair of languages.
         steered: prompts of a language to which a model is led back.
-        steering_draws: random sets for heads that lead it back.
+        steering_draws: random sets for heads that lead it back, at most.
         questions: questions that gates are tested on.
         seeds: trainings of gates.
         document, prompt, output: mean tokens of a document, a prompt and an output.
@@ -75,12 +77,17 @@ class Scale:
 
 #: Counts of prompts and questions, which a limit lowers.
 LIMITED = ("summaries", "sentences", "beginnings", "statements", "questions")
+#: Counts of random sets, which `--draws` gives.
+DRAWN = ("draws", "layer_draws", "writing_draws", "steering_draws")
 #: As in the published code: documents of 2,048 tokens. What the source leaves open is ours.
 PAPER_SCALE = Scale(1000, 1000, 99, 10, 39, 100, 100, 100, 50, 100, 39, 500, 5, 2048, 400, 64)
-#: What the bundled model does in three quarters of an hour on one core.
-SHORT = Scale(200, 60, 99, 5, 39, 40, 5, 40, 10, 20, 39, 200, 2, 76, 30, 14)
-#: What the commands do with the bundled model by themselves.
-LONG = Scale(200, 200, 99, 10, 39, 40, 20, 100, 20, 60, 39, 500, 5, 76, 30, 14, "-full")
+#: The claims of the paper that have p over draws, and the draws after which one can hold.
+CLAIMS = 13
+DRAWS = draws_for(CLAIMS, LEVEL)
+#: What the bundled model does in about an hour on one core.
+SHORT = Scale(200, 60, DRAWS, 5, DRAWS, 40, 5, 40, 10, 20, DRAWS, 200, 2, 76, 30, 14)
+#: What the commands do with the bundled model by themselves, with as many draws.
+LONG = Scale(200, 200, DRAWS, 10, DRAWS, 40, 20, 100, 20, 60, DRAWS, 500, 5, 76, 30, 14, "-full")
 
 
 def scale(setting: Setting) -> Scale:
@@ -94,7 +101,7 @@ def scale(setting: Setting) -> Scale:
         counts |= {name: min(getattr(usual, name), steering.limit) for name in LIMITED}
         counts |= {"found": steering.limit, "tested": steering.limit}
     if steering.draws is not None:
-        counts |= dict.fromkeys(("draws", "layer_draws", "writing_draws"), steering.draws)
+        counts |= dict.fromkeys(DRAWN, steering.draws)
     return replace(usual, **counts)
 
 
@@ -140,7 +147,7 @@ def astray(setting: Setting) -> tuple[str, tuple[str, ...]]:
 
 def languages(setting: Setting) -> int:
     """How many languages there are documents of."""
-    return POCKET_LANGUAGES if setting.pocket else max(1, len(setting.data.documents))
+    return len(POCKET_LANGUAGES) if setting.pocket else max(1, len(setting.data.documents))
 
 
 def general_in(setting: Setting) -> int | None:

@@ -13,6 +13,7 @@ from headscope.find.soft_gate_training import SoftGate
 from headscope.papers.lahis.scale import (
     HEADS,
     MOVING,
+    POCKET_LANGUAGES,
     astray,
     codes,
     directions_given,
@@ -43,6 +44,7 @@ from headscope.studies.verify.perplexity import VerifyPerplexity
 from headscope.studies.verify.summaries import VerifySummaries
 from headscope.studies.verify.transfer import VerifyTransfer
 from headscope.verify.language_texts.conditions import default_count
+from headscope.verify.writing.measures import OWN
 
 LOSSES, LOSSES_MOVING = "perplexity", "perplexity-moving"
 #: Padded tokens of a batch with gradients, and of losses on a small model, where more is slower.
@@ -105,6 +107,8 @@ def read_text(setting: Setting, moving: bool = False) -> VerifyPerplexity:
         model=setting.model,
         documents=documents(setting, "tested"),
         draws=counts.layer_draws if moving else counts.draws,
+        # No claim is about the heads by the moving gate.
+        claims=None if moving else setting.claims(*POCKET_LANGUAGES),
         seed=setting.seed,
         batch_tokens=_loss_batch(setting),
         rank="score",
@@ -118,7 +122,9 @@ def perplexity(setting: Setting) -> Step:
     # same for all sets of a size), draws of the same layers of either kind on their own text.
     texts = n + 2 * n * n + draws * n + 2 * draws * n
     title = "text of each language without the heads of each"
-    return _step(setting, "verify perplexity", read_text, LOSSES, title, _read(setting, texts))
+    return _step(
+        setting, "verify perplexity", read_text, LOSSES, title, _read(setting, texts), claims=True
+    )
 
 
 def moving(setting: Setting) -> tuple[Step, ...]:
@@ -170,8 +176,13 @@ def _step(
     title: str,
     work: Work,
     after: tuple[str, ...] = (HEADS,),
+    claims: bool = False,
 ) -> Step:
-    return study_step(study, settings, step_name(setting, name), title, work, after)
+    """A step; `claims`: whose draws end where the paper's claims have failed."""
+    at_most = claims and setting.ends_early
+    return study_step(
+        study, settings, step_name(setting, name), title, work, after, at_most=at_most
+    )
 
 
 def _read(setting: Setting, texts: int) -> Work:
@@ -202,7 +213,7 @@ def summaries(setting: Setting) -> Step:
     groups = languages(setting) if setting.pocket else len(data)
     title = f"{'repeated sentences' if setting.pocket else 'summaries'} without general heads"
     work = _written(setting, groups * (2 + 2 * counts.writing_draws), counts.summaries)
-    return _step(setting, "verify summaries", settings, "summaries", title, work)
+    return _step(setting, "verify summaries", settings, "summaries", title, work, claims=True)
 
 
 def off_target(setting: Setting, ask: Ask) -> Step:
@@ -215,14 +226,18 @@ def off_target(setting: Setting, ask: Ask) -> Step:
         title = "language of translations without the target language's heads"
 
     def settings(setting: Setting) -> VerifyOffTarget:
-        own = partial(_changed, VerifyOffTarget, setting, ask=ask, rank="score")
+        own = partial(
+            _changed, VerifyOffTarget, setting, ask=ask, rank="score", claims=setting.claims(OWN)
+        )
         if ask == "translate":
             return own(pairs=PairsChoice(() if given else ("all",), given, limit=prompts))
         return own(documents=documents(setting, "tested", prompts))
 
     # Free draws are the same for specific and most important heads.
     work = _written(setting, groups * (3 + 3 * counts.writing_draws), prompts)
-    return _step(setting, "verify off-target", settings, f"off-target-{ask}", title, work)
+    return _step(
+        setting, "verify off-target", settings, f"off-target-{ask}", title, work, claims=True
+    )
 
 
 def lead_back(setting: Setting) -> Steer:
@@ -258,7 +273,7 @@ def mitigation(setting: Setting) -> Step:
     conditions = len(ways) * (1 + 2 * (1 + 2 * counts.steering_draws))
     work = _written(setting, conditions, counts.steered, passes=2)
     title = "answers led back to the language asked for"
-    return _step(setting, "use adapt", lead_back, "mitigation", title, work)
+    return _step(setting, "use adapt", lead_back, "mitigation", title, work, claims=True)
 
 
 def transfers(setting: Setting) -> tuple[Step, ...]:
@@ -275,7 +290,15 @@ def transfers(setting: Setting) -> tuple[Step, ...]:
         data = _file(given, pair) if pair else None
         settings = partial(_changed, VerifyTransfer, data=data, limit=counts.statements)
         title = "answers to statements that contradict each other" + (f", {pair}" if pair else "")
-        return _step(setting, "verify transfer", settings, step_of("transfer", pair), title, work)
+        return _step(
+            setting,
+            "verify transfer",
+            settings,
+            step_of("transfer", pair),
+            title,
+            work,
+            claims=True,
+        )
 
     return tuple(map(step, own))
 
@@ -287,6 +310,7 @@ def _changed(kind: Callable[..., AnySettings], setting: Setting, **own: Any) -> 
         "k": written_share(setting),
         "model": setting.model,
         "draws": scale(setting).writing_draws,
+        "claims": setting.claims(),
         "seed": setting.seed,
         "batch_tokens": setting.batch_tokens,
     }

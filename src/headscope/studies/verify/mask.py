@@ -194,6 +194,8 @@ def _cautions(table: Evidence, details: MaskDetails) -> Iterator[str]:
     yield "A mask is one training run: another seed can keep other heads."
 
 
+#: The loss, which the verdict is of, and what is claimed of the outputs beside it.
+LEADS = ("nll", "rouge_l", "accuracy")
 WORDS = Words(
     "Mask test",
     "Does the model do a task without an instruction when only the heads of its mask are left?",
@@ -214,6 +216,7 @@ comparison = Comparison(
     heads=_heads,
     plan=lambda masks, config, basis: mask_conditions(masks[0], config, basis),
     measure=_measure,
+    leads=lambda table: [name for name in LEADS if name in table.statistics],
     cases=_cases,
     cautions=_cautions,
     words=WORDS,

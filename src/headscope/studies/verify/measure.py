@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from headscope.errors import InputError
-from headscope.evidence.sequence import with_bets
+from headscope.evidence.sequence import with_rule
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.removal import RemovalResult, removal_of
@@ -71,10 +71,11 @@ def measure_again(config: MeasureAgain, progress: Progress | None = None) -> Rem
         )
         known = {(test.part, test.condition, test.control): test for test in evidence.tests}
         if any(test.at_most is not None for test in known.values()):
-            measured = with_bets(
+            measured = with_rule(
                 measured,
                 lambda test: known[test.part, test.condition, test.control].at_most or test.draws,
                 evidence.alpha,
+                "first" if "claims" in run.key.config["settings"] else "bet",
             )
         measured = replace(measured, alpha=evidence.alpha)
         details = replace(details, removed=removed)

@@ -124,7 +124,9 @@ def _measure(bench: Bench[VerifyPerplexity, DocumentFile]) -> Measured:
         "k": tuple(sorted({heads.k for heads in sets})),
         "sets": sets,
         "empty": tuple(sorted({heads.language for heads in sets if not heads.chosen})),
-        "own": own_texts(found, bench.conditions[ALL_PARTS], texts, bench.config.seed),
+        "own": own_texts(
+            found, bench.conditions[ALL_PARTS], texts, bench.config.seed, bench.config.in_sequence
+        ),
         "data": about_documents(bench),
     }
     return Measured(found, about)

@@ -19,6 +19,7 @@ from headscope.estimates import Estimate
 from headscope.evidence.rows import ORIGINAL, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import HeadSet
+from headscope.measure.sequence import Rule, until_first
 from headscope.measure.statistics import counted, p_draws
 from headscope.measure.trial import Group
 from headscope.progress import Progress
@@ -121,12 +122,16 @@ def matrix(
 
 
 def own_texts(
-    found: Evidence, planned: Sequence[Condition], texts: Mapping[str, Text], seed: int = 0
+    found: Evidence,
+    planned: Sequence[Condition],
+    texts: Mapping[str, Text],
+    seed: int = 0,
+    rule: Rule | None = None,
 ) -> tuple[OwnText, ...]:
     """Each language's own text against the other text that rises most without its heads.
 
     The other is found anew in every bootstrap draw; for p over draws each different set is counted
-    once.
+    once. `rule` "first": p is that of the first which does as much, valid whatever ended the draws.
     """
     tops = [planned.index(condition) for condition in found.selected]
     rises = {}
@@ -161,7 +166,11 @@ def own_texts(
                 if not np.isnan(own := margin(draw))
             }
             if draws and about.null:
-                ranks[control] = p_draws(-margin(condition), -np.array(list(draws.values())))
+                own, beside = margin(condition), np.array(list(draws.values()))
+                in_order = rule == "first"
+                ranks[control] = (
+                    until_first(beside >= own).p if in_order else p_draws(-own, -beside)
+                )
         made.append(
             OwnText(
                 condition=condition.id,
