@@ -35,7 +35,7 @@ from headscope.evidence.headline import (
     verdict_of,
 )
 from headscope.evidence.rows import KEPT, SELECTED, SHARE, Condition, Evidence, Statistic
-from headscope.evidence.sequence import with_bets
+from headscope.evidence.sequence import with_rule
 from headscope.evidence.table import evidence
 from headscope.measure.statistics import counted
 from headscope.runs import Run
@@ -154,7 +154,7 @@ def test_what_is_shown_is_what_the_tests_hold(table: Evidence) -> None:
 def test_random_sets_that_do_as_much_are_counted(table: Evidence, most: int) -> None:
     """Of draws one after another too: given up with as many as do as much, open while there may be
     more."""
-    bets = with_bets(table, lambda test: max(most, test.draws), table.alpha)
+    bets = with_rule(table, lambda test: max(most, test.draws), table.alpha)
     test, _ = decisive(bets, main(bets))
     if test is None or test.p_draws is None:
         return
@@ -217,7 +217,7 @@ def following(
 ) -> Next | None:
     run = cast(Run, SimpleNamespace(provenance={"command_line": list(line)}))
     name = " ".join(line[1:3])
-    spent = Spent(60.0, 600.0)
+    spent = Spent(60.0, 100.0)
     return going_on(name, run, settings, table, [main(table)], spent, **more)
 
 
@@ -232,10 +232,10 @@ def few(draws: int = 4, harm: float = 3.0, asked: int = 0) -> Evidence:
 
 
 def test_too_few_draws_go_on_one_after_another_in_another_folder() -> None:
-    """The same command but for draws and folder; 32 conditions instead of 6 take 32/6 as long."""
+    """The same command but for draws and folder; 32 conditions of 100 seconds."""
     assert OPEN in verdict_of(few(), main(few()))
     found = following(few(), *LINE)
-    assert found is not None and found.minutes == pytest.approx(1 + 10 * 32 / 6, abs=0.01)
+    assert found is not None and found.minutes == pytest.approx(1 + 100 * 32 / 60, abs=0.01)
     assert found.command == (
         "headscope verify removal --heads 5.1 --out 'runs/a b-more' --draws auto"
     )
@@ -255,12 +255,12 @@ def test_a_command_whose_draws_have_no_auto_asks_for_the_fewest_that_decide() ->
 
 
 def test_draws_one_after_another_go_on_by_the_same_command() -> None:
-    table = with_bets(few(8), lambda test: 199, 0.05)
+    table = with_rule(few(8), lambda test: 199, 0.05)
     found = following(table, *LINE)
     assert found is not None and found.command == (
         "headscope verify removal --heads 5.1 --draws 4 --out 'runs/a b/'"
     )
-    assert found.minutes == pytest.approx(1 + 10 * (32 - 10) / 10, abs=0.01)
+    assert found.minutes == pytest.approx(1 + 100 * (32 - 10) / 60, abs=0.01)
 
 
 @pytest.mark.parametrize(

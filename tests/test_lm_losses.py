@@ -17,6 +17,7 @@ from headscope.lm.batching import Batch, collate, in_halves
 from headscope.lm.inputs import evaluating, forward_inputs
 from headscope.lm.losses import checkpointed, frozen, row_losses, token_losses
 from headscope.lm.model import LanguageModel
+from headscope.lm.owners import inner_model
 from headscope.lm.states import states
 from lm_helpers import CHANGING, changing, fresh, sample_batch, wrapped
 
@@ -172,6 +173,49 @@ def test_no_more_logits_at_once_than_a_chunk(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(losses, "CHUNK", 4 * 96)
     token_losses(lm, [list(range(3, 30))], None)
     assert max(sizes) == 4 and sum(sizes) == 26
+
+
+def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, size in (("_LARGE", 1), ("_PIECE", 7), ("_POSITIONS", 3)):
+        monkeypatch.setattr(losses, name, size)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_losses_by_pieces_of_the_vocabulary_are_those_of_all_of_it(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [list(range(3, 30)), [5, 9, 4, 8], [7, 7, 95]]
+    whole = token_losses(wrapped(name), rows, None)
+    small_pieces(monkeypatch)
+    lm = wrapped(name)
+    losses.applies_apart(lm, sample_batch())
+    assert losses._in_pieces[inner_model(lm.model)]
+    monkeypatch.setattr(losses, "vocabulary_logits", None)  # is not asked
+    for own, wanted in zip(token_losses(lm, rows, None), whole, strict=True):
+        np.testing.assert_allclose(own, wanted, rtol=1e-5, atol=2e-6)
+    assert not any("forward" in vars(module) for module in lm.model.modules())
+
+
+def test_a_model_that_does_more_with_its_logits_is_not_read_by_pieces(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lm, batch = wrapped("llama"), sample_batch()
+    wanted = row_losses(lm, batch, later_tokens(batch)).detach()
+    small_pieces(monkeypatch)
+    other = wrapped("llama")
+    inner = other.model.forward
+
+    def normalised(**options: Any) -> Any:
+        """Losses do not change by it, and those of pieces would."""
+        made = inner(**options)
+        made.logits = made.logits.log_softmax(-1)
+        return made
+
+    other.model.forward = functools.wraps(inner)(normalised)
+    assert losses.applies_apart(other, batch)
+    assert not losses._in_pieces[inner_model(other.model)]
+    found = row_losses(other, batch, later_tokens(batch)).detach()
+    torch.testing.assert_close(found, wanted)
 
 
 def test_a_model_whose_head_cannot_be_applied_apart_uses_plain_logits() -> None:

@@ -35,6 +35,9 @@ class Pacing:
         tell: is given a sentence about each part of the work, once.
         minutes: after which the work ends with `OutOfTime`; None: when it is done.
         plan: end with `Planned` once the time is known.
+        now: how many conditions are measured now.
+        told: what was told, by part of the work.
+        told_of: seconds of a condition in each part that units are computed of; None: none yet.
     """
 
     conditions: Iterable[Condition]
@@ -45,6 +48,7 @@ class Pacing:
     plan: bool = False
     now: int = 1
     told: dict[str, PlannedPart] = field(default_factory=dict)
+    told_of: dict[str, float | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
@@ -67,14 +71,23 @@ class Pacing:
     def begin(self, title: str, done: float, total: float) -> None:
         """See `headscope.runs.folder.Pace`."""
         self._part = title, done, total, time.monotonic()
+        self.told_of.setdefault(title, None)
+
+    @property
+    def seconds(self) -> float | None:
+        """Of one condition, over all parts of the work that units were told of; None where one has
+        none that was computed."""
+        known = [each for each in self.told_of.values() if each is not None]
+        return sum(known) if known and len(known) == len(self.told_of) else None
 
     def reached(self, done: float) -> None:
         """See `headscope.runs.folder.Pace`."""
         title, before, total, began = self._part
         seconds = time.monotonic() - began
-        if done > before and title not in self.told and seconds >= ENOUGH:
+        if done > before:
             # So long takes one condition of those that are measured together.
-            each = seconds / (done - before) * total / self.now
+            self.told_of[title] = each = seconds / (done - before) * total / self.now
+        if done > before and title not in self.told and seconds >= ENOUGH:
             low, high = (each * number for number in self._conditions)
             self.told[title] = PlannedPart(
                 title, self._draws, self._conditions, (low, high), self._words(title, low, high)

@@ -166,7 +166,7 @@ def _make(
     basis = Basis.on(lm, texts, avoid=mean.select(config.threshold))
     ready = time.monotonic()
     evidence, details = _check(lm, config, heads, basis, checked_on, reference, run, progress, tell)
-    asked, spent = replace(evidence, asked=details.draws), Spent.by(run, began, ready)
+    asked, spent = replace(evidence, asked=details.draws), Spent.by(run, evidence, began, ready)
     cases = [removal_case(evidence)]
     return AtlasResult(
         **vars(describe_all(scores, *how)),

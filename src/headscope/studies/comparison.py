@@ -329,7 +329,8 @@ class Comparison(Generic[Config, Part]):
                     **works,
                     **made.beside,
                 )
-                return self.with_next(self.concluded(result), run, Spent.by(run, began, ready))
+                spent = Spent.by(run, found, began, ready, pacing)
+                return self.with_next(self.concluded(result), run, spent)
 
             def so_far(found: Evidence, made: Measured) -> None:
                 result = replace(result_of(found, made), model=decode(ModelFacts, about_model(lm)))

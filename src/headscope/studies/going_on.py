@@ -18,6 +18,7 @@ from headscope.evidence.headline import (
     least_draws,
     verdict_of,
 )
+from headscope.evidence.pace import Pacing
 from headscope.evidence.rows import Evidence, Tested
 from headscope.measure.sequence import bet_on, draws_to_win
 from headscope.runs import Run
@@ -28,20 +29,25 @@ AUTO = "auto"
 
 @dataclass(frozen=True)
 class Spent:
-    """The seconds of a run: until it measured, and for what it measured.
-
-    `whole`: whether all of that was measured now, and nothing before the run was stopped.
-    """
+    """The seconds of a run until it measured, and of each condition; None where none was measured
+    now, but before, or by another run."""
 
     before: float
-    measuring: float
-    whole: bool = True
+    condition: float | None
 
     @classmethod
-    def by(cls, run: Run, began: float, ready: float) -> Spent:
-        """Until now, by the clock (`time.monotonic`) when it began and when it began to measure."""
+    def by(
+        cls, run: Run, found: Evidence, began: float, ready: float, pacing: Pacing | None = None
+    ) -> Spent:
+        """By the clock (`time.monotonic`) when a run began and when it began to measure.
+
+        Where nobody told the pace, as where examples are not kept in units, by all of the time.
+        """
+        each = pacing.seconds if pacing else None
         once = len(run.provenance.get("started", ())) == 1
-        return cls(ready - began, time.monotonic() - ready, once)
+        if once and not (pacing and pacing.told_of):
+            each = (time.monotonic() - ready) / max(1, _measured(found))
+        return cls(ready - began, each)
 
 
 def going_on(
@@ -97,14 +103,17 @@ def _takes_auto(settings: type[Any]) -> bool:
 
 def _minutes(found: Evidence, spent: Spent, draws: int, kept: bool) -> float | None:
     """About how long so many draws of each control take; of what is `kept` only what is left."""
-    done = len({condition.key for condition in found.conditions})
+    done = _measured(found)
     drawn = {(each.kind, each.case, each.of) for each in found.conditions if each.draw is not None}
     alone = len({each.key for each in found.conditions if each.draw is None})
     left = alone + draws * len(drawn) - (done if kept else 0)
-    if not spent.whole or not done:
+    if spent.condition is None or not done:
         return None
-    seconds = spent.before + spent.measuring * max(0, left) / done
-    return round(seconds / 60, 2)
+    return round((spent.before + spent.condition * max(0, left)) / 60, 2)
+
+
+def _measured(found: Evidence) -> int:
+    return len({condition.key for condition in found.conditions})
 
 
 def _with(line: Sequence[str], option: str, value: str) -> list[str]:

@@ -189,7 +189,6 @@ def find_causal_gating(
         basis = Basis.on(lm, inputs)
         ready = time.monotonic()
         losses = _check(lm, scores, fits, tested, config, fit.seed, basis)
-        spent = Spent.by(run, began, ready)
         save_scores(run.path, scores)
         details = CausalGatingDetails(
             threshold=THRESHOLD,
@@ -219,6 +218,7 @@ def find_causal_gating(
             data=data,
         )
         asked = replace(result.evidence, asked=config.draws)
+        spent = Spent.by(run, asked, began, ready)
         following = going_on(COMMAND, run, FindCausalGating, asked, _cases(asked), spent)
         return concluded(replace(result, evidence=asked, next=following))
 

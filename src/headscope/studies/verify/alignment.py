@@ -197,7 +197,7 @@ def verify_alignment(
         )
         asked = replace(evidence, asked=config.draws)
         cases = [Case(F1, evidence.main)] if evidence.main.heads else []
-        spent = Spent.by(run, began, ready)
+        spent = Spent.by(run, evidence, began, ready)
         return AlignmentResult(
             evidence=evidence,
             details=details,

@@ -13,7 +13,15 @@ from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.headline import Case
 from headscope.evidence.rows import Condition, Evidence, Tested
-from headscope.evidence.runner import ZERO, Replacements, pass_of
+from headscope.evidence.runner import (
+    ZERO,
+    Pass,
+    Replacements,
+    Within,
+    alone,
+    kept_units,
+    pass_of,
+)
 from headscope.measure.baseline import Rules, choices_above_chance, some_examples
 from headscope.progress import Progress
 from headscope.results.tasks import Task, TasksDetails, TasksResult
@@ -162,33 +170,52 @@ def _outcomes(
     replacements: Callable[[], Replacements],
     progress: Progress | None,
 ) -> dict[str, list[Outcome]]:
-    """Every task under every condition, from the run where it is done already."""
-    kept = run.read_part("tasks")
+    """Every task under every condition, by task."""
+    by_key: dict[str, Condition] = {}
+    for condition in conditions:
+        by_key.setdefault(condition.key, condition)
+
+    def pass_under(key: str) -> Pass:
+        replaced = ZERO if by_key[key].replacement == "zero" else replacements()
+        return pass_of(by_key[key], lm.geometry, (), replaced)
+
+    def of_task(task: LoadedTask) -> Mapping[str, Any]:
+        units = {f"{task.name} {key}": key for key in by_key}
+        how = config.batch_tokens, config.seed, config.limit, config.allow_code
+
+        def compute(mine: Sequence[str], within: Within) -> Iterator[tuple[str, Any]]:
+            for unit in mine:
+                with pass_under(units[unit]).applied(lm):
+                    yield unit, asdict(run_task(lm, task, *how, _adding_up(within.reached)))
+
+        def decides(unit: str) -> Any:
+            about = [task.digest, task.shots, harness_version(), *how]
+            return [about, pass_under(units[unit]).decides]
+
+        requests = sum(max(1, len(example.choices)) for example in task.examples)
+        sizes = dict.fromkeys(units, requests)
+        # What code of a task's own reads, no digest says.
+        known = None if config.allow_code else alone(lm, decides)
+        return kept_units(run, "tasks", task.name, sizes, compute, progress, known)
+
     outcomes: dict[str, list[Outcome]] = {}
     for task in tasks:
-        requests = sum(max(1, len(example.choices)) for example in task.examples)
-        total = len(conditions) * requests
-        outcomes[task.name] = []
-        for number, condition in enumerate(conditions):
-            key = f"{task.name} {condition.key}"
-            if key not in kept:
-                replaced = ZERO if condition.replacement == "zero" else replacements()
-                with pass_of(condition, lm.geometry, (), replaced).applied(lm):
-                    outcome = run_task(
-                        lm,
-                        task,
-                        config.batch_tokens,
-                        config.seed,
-                        config.limit,
-                        config.allow_code,
-                        _reporter(progress, task.name, number * requests, total),
-                    )
-                kept[key] = asdict(outcome)
-                run.append_part("tasks", key, kept[key])
-            outcomes[task.name].append(Outcome(**kept[key]))
-        if progress:
-            progress(task.name, total, total)
+        kept = of_task(task)
+        by_condition = (kept[f"{task.name} {condition.key}"] for condition in conditions)
+        outcomes[task.name] = [Outcome(**numbers) for numbers in by_condition]
     return outcomes
+
+
+def _adding_up(reached: Callable[[float], None]) -> Callable[[int], None]:
+    """Tells how much there is so far, where it is told how much more."""
+    done = 0
+
+    def more(some: int) -> None:
+        nonlocal done
+        done += some
+        reached(done)
+
+    return more
 
 
 def _works(
@@ -283,21 +310,6 @@ def _samples(
                     **row["metrics"],
                     "responses": row["responses"],
                 }
-
-
-def _reporter(
-    progress: Progress | None, title: str, before: int, total: int
-) -> Callable[[int], None] | None:
-    if progress is None:
-        return None
-    done = before
-
-    def report(more: int) -> None:
-        nonlocal done
-        done += more
-        progress(title, min(done, total), total)
-
-    return report
 
 
 def _groups_alone(given: Mapping[str, Any]) -> tuple[dict[str, Any], str] | None:
