@@ -12,8 +12,8 @@ from headscope.evidence.rows import Condition
 from headscope.measure.sequence import draws_to_win
 from headscope.shown.words import count, duration
 
-#: Seconds of work from which on the time of all of it is told.
-ENOUGH = 1.0
+#: Seconds of work from which on the time of all of it is told; with what is done once among it.
+ENOUGH, MUCH = 1.0, 10.0
 
 
 class OutOfTime(InputError):
@@ -70,7 +70,8 @@ class Pacing:
 
     def begin(self, title: str, done: float, total: float) -> None:
         """See `headscope.runs.folder.Pace`."""
-        self._part = title, done, total, time.monotonic()
+        self._title, self._total = title, total
+        self._since, self._reports = (time.monotonic(), done), 0
         self.told_of.setdefault(title, None)
 
     @property
@@ -82,20 +83,24 @@ class Pacing:
 
     def reached(self, done: float) -> None:
         """See `headscope.runs.folder.Pace`."""
-        title, before, total, began = self._part
-        seconds = time.monotonic() - began
-        if done > before:
-            # So long takes one condition of those that are measured together.
-            self.told_of[title] = each = seconds / (done - before) * total / self.now
-        if done > before and title not in self.told and seconds >= ENOUGH:
-            low, high = (each * number for number in self._conditions)
-            self.told[title] = PlannedPart(
-                title, self._draws, self._conditions, (low, high), self._words(title, low, high)
-            )
-            self.tell(self.told[title].words)
-            if self.plan:
-                raise Planned
-        if self.minutes is not None and time.monotonic() - self._began > 60 * self.minutes:
+        title, now = self._title, time.monotonic()
+        seconds, more = now - self._since[0], done - self._since[1]
+        self._reports += 1
+        whole = self._total / self.now  # a condition, in the sizes of units
+        if more > 0 and (self._reports > 1 or more >= whole):
+            self.told_of[title] = each = seconds / more * whole
+            enough = seconds >= ENOUGH if self._reports > 1 else seconds >= MUCH
+            if title not in self.told and enough:
+                low, high = (each * number for number in self._conditions)
+                self.told[title] = PlannedPart(
+                    title, self._draws, self._conditions, (low, high), self._words(title, low, high)
+                )
+                self.tell(self.told[title].words)
+                if self.plan:
+                    raise Planned
+        if self._reports == 1:  # what is done once, such as trials of the model, is over
+            self._since = now, done
+        if self.minutes is not None and now - self._began > 60 * self.minutes:
             raise OutOfTime(
                 f"the {self.minutes:g} minutes are over; what is measured is kept, and the same "
                 "command goes on"

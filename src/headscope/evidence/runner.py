@@ -104,30 +104,36 @@ class Within:
 class KeptBatches:
     """What keeps batches of rows under gates of these names (`headscope.lm.batching.Batches`).
 
-    `size` is what a row adds to the size of a unit.
+    `lengths` are those of the rows, by which they share the `size` that all have under one gate.
     """
 
-    def __init__(self, within: Within, gates: Sequence[str], size: float) -> None:
-        self.within, self.gates, self.size = within, gates, size
+    def __init__(
+        self, within: Within, gates: Sequence[str], lengths: Sequence[int], size: float
+    ) -> None:
+        self.within, self.gates, self.lengths = within, gates, lengths
+        self.share = size / max(1, sum(lengths))
         self.begin("")
 
     def begin(self, unit: str) -> None:
         """Batches are of this unit from here on."""
-        self.unit, self.done = unit, 0
+        self.unit, self.done = unit, 0.0
 
     def kept(self, rows: Sequence[tuple[int, int]]) -> list[Any] | None:
         """See `headscope.lm.batching.Batches`."""
         known, names = self.within.kept(self.unit), self._names(rows)
         if not known.keys() >= {*names}:
             return None
-        self.done += len(rows)
+        self._read(rows)
         return [known[name] for name in names]
 
     def keep(self, rows: Sequence[tuple[int, int]], made: Sequence[Any]) -> None:
         """See `headscope.lm.batching.Batches`."""
         self.within.keep(self.unit, dict(zip(self._names(rows), made, strict=True)))
-        self.done += len(rows)
-        self.within.reached(self.done * self.size)
+        self._read(rows)
+        self.within.reached(self.done)
+
+    def _read(self, rows: Sequence[tuple[int, int]]) -> None:
+        self.done += self.share * sum(self.lengths[row] for _, row in rows)
 
     def _names(self, rows: Sequence[tuple[int, int]]) -> list[str]:
         return [f"{self.gates[gate]} {row}" for gate, row in rows]

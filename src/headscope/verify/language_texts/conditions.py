@@ -241,16 +241,19 @@ def read_texts(
         return passes[key]
 
     def read(mine: Sequence[str], within: Within) -> Iterator[tuple[str, list[float]]]:
-        batches = KeptBatches(within, [""], 1.0)
+        batches = {
+            name: KeptBatches(within, [""], [*map(len, texts.rows)], len(texts.rows))
+            for name, texts in documents.items()
+        }
         for key in removals:
             missing = [unit for unit in mine if units[unit][1] == key]
             if not missing:
                 continue
             with pass_under(key).applied(lm):
                 for unit in missing:
-                    batches.begin(unit)
                     name = units[unit][0]
-                    yield unit, _losses(lm, name, documents[name], batch_tokens, batches)
+                    batches[name].begin(unit)
+                    yield unit, _losses(lm, name, documents[name], batch_tokens, batches[name])
 
     read_rows = {name: digest(texts.rows) for name, texts in documents.items()}
 

@@ -435,7 +435,7 @@ def kept_losses(
                 sums: list[float] = np.bincount(kinds[row], weights=losses, minlength=3).tolist()
                 return sums
 
-            batches = KeptBatches(within, own, 1 / len(rows))
+            batches = KeptBatches(within, own, [len(row.ids) for row in rows], 1)
             made = answer_losses(lm, rows, *put(own), batch_tokens, by_kind, batches)
             for unit in asked:  # which is computed when its first gate is asked for
                 batches.begin(unit)
