@@ -43,7 +43,7 @@ def answer(given: argparse.Namespace, folder: Path, name: str, heads: str) -> di
     words = ["verify", "removal", "--model", given.model, "--heads", heads, "--data", given.data,
              "--pair", given.pair, "--limit", given.limit, "--shots", given.shots, "--measure",
              given.measure, "--device", "cpu", "--kept", folder / "kept", "--out", folder / name,
-             "--batch-tokens", given.batch_tokens]  # fmt: skip
+             "--batch-tokens", given.batch_tokens, "--draws", given.draws]  # fmt: skip
     plan, first = run(given, *words, "--plan")
     result, second = run(given, *words)
     conditions = len(result["conditions"])
@@ -77,6 +77,8 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=100)
     parser.add_argument("--shots", type=int, default=3)
     parser.add_argument("--measure", default="loss")
+    parser.add_argument("--draws", default="auto")
+    parser.add_argument("--sets", nargs="*", default=["best", "next"], choices=["best", "next"])
     parser.add_argument("--batch-tokens", type=int, default=8192)
     parser.add_argument("--k", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
@@ -91,14 +93,15 @@ def main() -> None:
         say(f"found in {seconds:.0f} s")
         named = [f"{row['layer']}.{row['head']}" for row in found["scores"][: 2 * given.k]]
         sets = {"best": ",".join(named[: given.k]), "next": ",".join(named[given.k :])}
-        answers = {name: answer(given, folder, name, heads) for name, heads in sets.items()}
+        answers = {name: answer(given, folder, name, sets[name]) for name in given.sets}
+    seconds_of = [each["seconds"] for each in answers.values()]
     result = {
         "command": "bench/answer.py",
         "machine": {**before, "threads": given.threads},
         "asked": asked(given),
         "found_seconds": seconds,
         "answers": answers,
-        "next_over_best": answers["next"]["seconds"] / answers["best"]["seconds"],
+        "last_over_first": seconds_of[-1] / seconds_of[0],
     }
     tell(result, given.out)
 

@@ -68,6 +68,24 @@ def sequence(
     return found, measured
 
 
+def ended_with_random(found: Evidence, kind: str, test: Tested) -> bool:
+    """Whether draws of the same layers ended undecided since random ones did as much before."""
+    random = found.against("lead", found.main)["random"]
+    lost = random.ended in ("given up", "limit")
+    most = next((end for end in ROUNDS if end >= random.draws), random.draws)
+    return kind == "same layers" and lost and test.draws <= most
+
+
+def test_heads_that_do_no_more_than_random_ones_end_all_draws() -> None:
+    found, measured = sequence({"random": [5] * 199, "same layers": [0] * 199}, 3)
+    tests = found.against("lead", found.main)
+    assert [(test.draws, test.ended) for test in tests.values()] == [(4, "given up"), (4, "open")]
+    assert measured == [10]
+    found, _ = sequence({"random": [0] * 199, "same layers": [5] * 199}, 3)
+    tests = found.against("lead", found.main)
+    assert [(test.draws, test.ended) for test in tests.values()] == [(30, "shown"), (4, "given up")]
+
+
 @given(HARM, HARM, st.integers(0, 10), st.sampled_from([0.05, 0.01]))
 def test_each_control_ends_by_its_own_bet(
     random: list[int], same: list[int], own: int, level: float
@@ -79,6 +97,9 @@ def test_each_control_ends_by_its_own_bet(
         test: Tested = found.against("lead", found.main)[kind]
         as_far = [draw >= own for draw in draws]
         assert test.at_least_as_harmful == sum(as_far[: test.draws])
+        if test.ended == "open":
+            assert ended_with_random(found, kind, test)
+            continue
         if len(draws) < draws_to_win(level):  # too few sets for a bet: all, by their rank
             assert test.draws == len(draws)
             assert test.p_draws == (1 + sum(as_far)) / (1 + len(draws))
@@ -113,6 +134,9 @@ def test_each_control_ends_at_its_first_draw_that_does_as_much(
     for kind, draws in harm.items():
         test: Tested = found.against("lead", found.main)[kind]
         as_far = [draw >= own for draw in draws]
+        if test.ended == "open":
+            assert ended_with_random(found, kind, test)
+            continue
         first = until_first(as_far, 0.05, len(draws))
         assert (test.p_draws, test.ended) == (first.p, first.ended)
         assert (test.at_most, test.least_p) == (len(draws), 1 / (1 + len(draws)))

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from headscope.evidence.blocks import places
+from headscope.evidence.controls import FREE
 from headscope.evidence.rows import Condition, Evidence, Tested
 from headscope.measure.sequence import (
     MOST_DRAWS,
@@ -87,7 +88,14 @@ def decided(
         )
         found = with_rule(found, at_most, level, in_sequence)
         leading = [*_leading(found, leads(found), whose)]
-        going = {series for test in leading if test.ended == "open" for series in series_of(test)}
+        # Heads that do no more than random ones need not be compared with those of their layers.
+        lost = {
+            _case(test)
+            for test in leading
+            if test.control in FREE and test.ended in ("given up", "limit")
+        }
+        undecided = [test for test in leading if test.ended == "open" and _case(test) not in lost]
+        going = {series for test in undecided for series in series_of(test)}
         # Of sets that give the size of an effect alone there are some; where the deciding measure
         # is missing, it may be measured later.
         sized = {series for test in leading if test.p_draws is None for series in series_of(test)}
@@ -159,6 +167,10 @@ def _leading(
                 if elsewhere and condition.of in found.single:
                     continue
                 yield from found.against(statistic, condition, part).values()
+
+
+def _case(test: Tested) -> tuple[str, str, str]:
+    return test.part, test.condition, test.statistic
 
 
 def _series(draw: Condition) -> Series:
