@@ -194,9 +194,9 @@ def test_a_killed_run_ends_with_the_same_result(model: Path, tmp_path: Path) -> 
     )
     # Two of the conditions, of eight texts each, are written together.
     changes = {"headscope.evidence.runner.KEPT_AT_ONCE": 16}
-    # Each time the sixteen texts report, and the end of both blocks.
+    # At the beginning, then each time the sixteen texts report, and the end of both blocks.
     _, kept = process_helpers.resumed(
-        "verify removal", config, tmp_path, 2 * 17, titles=("translating",), changes=changes
+        "verify removal", config, tmp_path, 1 + 2 * 17, titles=("translating",), changes=changes
     )
     assert kept["outputs.jsonl"].count(b"\n") == 2
 

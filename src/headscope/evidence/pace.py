@@ -95,9 +95,9 @@ class Pacing:
                 self.told[title] = PlannedPart(
                     title, self._draws, self._conditions, (low, high), self._words(title, low, high)
                 )
-                self.tell(self.told[title].words)
                 if self.plan:
                     raise Planned
+                self.tell(self.told[title].words)
         if self._reports == 1:  # what is done once, such as trials of the model, is over
             self._since = now, done
         if self.minutes is not None and now - self._began > 60 * self.minutes:

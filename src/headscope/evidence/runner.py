@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headscope.lm.replacement import Replacement
 
 Made = TypeVar("Made")
+Decides = TypeVar("Decides")
 #: What stands in the place of removed heads, by the kind of ablation.
 Replacements: TypeAlias = "Mapping[str, Replacement | None]"
 ZERO: Replacements = MappingProxyType({"zero": None})
@@ -158,7 +159,7 @@ def kept_units(
     kept, digests = Kept(run, part), dict[str, str]()
     if run.beside is not None and of is not None:
         for name in units:
-            if name not in kept:
+            if name not in kept and (run.share is None or (part, name) in run.share.units):
                 digests[name] = run.beside.digest(part, of(name))
                 if (numbers := run.beside.read(digests[name])) is not None:
                     kept.add(name, numbers)
@@ -181,8 +182,10 @@ def kept_units(
     within = Within(run, part, report, reached)
     of_workers = further(progress, title, done, total)
     with run.units(part, left, kept.reread, of_workers, units.__getitem__) as mine:
-        if mine and run.pace is not None:
-            run.pace.begin(title, done, total)
+        if mine:
+            report(0)
+            if run.pace is not None:
+                run.pace.begin(title, done, total)
         for name, numbers in compute(mine, within):
             kept.add(name, numbers)
             if run.beside is not None and name in digests:
@@ -191,6 +194,24 @@ def kept_units(
             within.begin()
             reached(0)
     return kept
+
+
+def kept_here(run: Run, part: str, name: str, compute: Callable[[], Any], of: Any) -> Any:
+    """What `compute` makes of one unit, kept as by `kept_units`; it is computed in this process,
+    whatever workers there are. `of` says all that decides it beside the model; None: this run's
+    alone."""
+    kept, key = Kept(run, part), None
+    if name in kept:
+        return kept[name]
+    if run.beside is not None and of is not None:
+        key = run.beside.digest(part, of)
+        if (numbers := run.beside.read(key)) is not None:
+            kept.add(name, numbers)
+            return numbers
+    kept.add(name, compute())
+    if run.beside is not None and key is not None:
+        run.beside.write(key, kept[name])
+    return kept[name]
 
 
 def rows_at_once(lm: LanguageModel, tokens: float, most: int, operations: float = OF_BATCH) -> int:
@@ -349,7 +370,7 @@ def kept_rows(
     return made
 
 
-def alone(lm: LanguageModel, decides: Callable[[str], Any]) -> Callable[[str], Any] | None:
+def alone(lm: LanguageModel, decides: Decides) -> Decides | None:
     """What decides units, unless something else is put on the model, of which it does not tell."""
     from headscope.lm.owners import is_open
 

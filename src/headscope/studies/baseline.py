@@ -52,13 +52,11 @@ def check_translations(
     does not translate. `answer_only`: whether `--answer-only` is worth a try.
     """
     if not run.read_part("baseline"):
-        if progress:
-            progress(TITLE, 0, 1)
         few = {
             name: replace(pairs, pairs=pairs.pairs[: rules.examples])
             for name, pairs in directions.items()
         }
-        made = continuations(lm, list(few.values()), settings, run)
+        made = continuations(lm, list(few.values()), settings, run, TITLE, progress)
         for (name, pairs), outputs in zip(few.items(), made, strict=True):
             texts = [output.text for output in outputs]
             answers = answers_of(pairs, texts) if settings.answer_only else texts
@@ -68,8 +66,6 @@ def check_translations(
             ]
             languages = [pairs.target_language, pairs.source_language]
             run.append_part("baseline", name, [languages, rows])
-        if progress:
-            progress(TITLE, 1, 1)
     shots = any(pairs.shots for pairs in directions.values())
     tried = " or ".join([*_tries(lm, shots, settings.chat), "another --template"])
     return judge_translations(run, rules, settings.seed, tried, answer_only)

@@ -293,7 +293,6 @@ class Comparison(Generic[Config, Part]):
         told: list[ComparedResult] = []
 
         def compute(run: Run) -> Any:
-            run.pace = pacing
             try:
                 return measured(run)
             except Planned:
@@ -309,7 +308,7 @@ class Comparison(Generic[Config, Part]):
                 lm, config, examples, chosen, conditions, plans, basis, replaced, run, progress
             )
             works = examples.works(lm, config, run, progress)
-            ready = time.monotonic()
+            run.pace, ready = pacing, time.monotonic()
 
             def result_of(found: Evidence, made: Measured) -> ComparedResult:
                 details = self.details(

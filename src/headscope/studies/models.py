@@ -20,7 +20,6 @@ from headscope import options
 from headscope.errors import Caution, InputError, MissingExtra, ModelError, need
 from headscope.executors import Execution
 from headscope.own import digest_of
-from headscope.progress import Progress, Steps
 from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import Result, decode
 from headscope.runs.kept import place_of_kept
@@ -563,10 +562,3 @@ def cautions_of(lm: LanguageModel, templated: bool) -> tuple[str, ...]:
     adapter = about_adapter(lm.name, lm.adapter) if lm.adapter else None
     template = ChatWriter(lm.tokenizer, lm.system).contradiction if templated else None
     return tuple(sentence_of(words) for words in (adapter, template) if words)
-
-
-def steps_of(progress: Progress | None, title: str) -> Steps | None:
-    """What a method that knows no title calls; None where nobody listens."""
-    if progress is None:
-        return None
-    return lambda done, total: progress(title, done, total)

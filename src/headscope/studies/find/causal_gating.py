@@ -33,7 +33,7 @@ from headscope.heads import Gate, Geometry, HeadScores, HeadSet, save_scores
 from headscope.heads.store import Origin
 from headscope.measure.baseline import Rules
 from headscope.measure.statistics import counted
-from headscope.progress import Progress
+from headscope.progress import Progress, steps_of
 from headscope.results.causal_gating import (
     CausalGatingDetails,
     CausalGatingResult,
@@ -60,7 +60,7 @@ from headscope.studies.find.head_scores import describe
 from headscope.studies.find.soft_gate import default_heads
 from headscope.studies.going_on import Spent, going_on
 from headscope.studies.leakage import FOUND_ON
-from headscope.studies.models import PROMPTED, ModelChoice, run_with_model, steps_of
+from headscope.studies.models import PROMPTED, ModelChoice, run_with_model
 from headscope.studies.shows import head_table, model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from headscope.data.documents import DocumentFile
 from headscope.data.split import sentence_digest
 from headscope.heads import HeadScores, save_scores
-from headscope.progress import Progress, Steps, further
+from headscope.progress import Progress, Steps, further, steps_of
 from headscope.results.common import DataRead, ScoredHead
 from headscope.results.head_scores import HeadsResult, LayerScores, ScoredHeads, ScoresResult
 from headscope.results.lahis import LanguageScores
@@ -20,7 +20,7 @@ from headscope.shown.blocks import Column, HeadSets, HeadTable
 from headscope.shown.words import MEAN, count, enumeration
 from headscope.studies.documents import DEFAULT_LIMIT, DocumentsChoice, read_languages
 from headscope.studies.leakage import FOUND_ON
-from headscope.studies.models import run_with_model, steps_of
+from headscope.studies.models import run_with_model
 from headscope.studies.shows import (
     FEW,
     SCORE,

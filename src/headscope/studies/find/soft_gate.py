@@ -42,6 +42,7 @@ from headscope.heads import (
 )
 from headscope.heads.store import Origin
 from headscope.pocket.facts import TEMPLATE
+from headscope.progress import steps_of
 from headscope.results.common import ScoredHead
 from headscope.results.soft_gate import (
     GatedHead,
@@ -74,7 +75,7 @@ from headscope.studies.comparison import (
 )
 from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.leakage import FOUND_ON, count_leakage
-from headscope.studies.models import POCKET, steps_of
+from headscope.studies.models import POCKET
 from headscope.studies.questions import QuestionsChoice, QuestionSides, read_sides
 from headscope.studies.survey_plans import SurveyPlan
 

@@ -24,7 +24,7 @@ from headscope.heads import (
     save_scores,
 )
 from headscope.measure.baseline import Rules
-from headscope.progress import Progress, further
+from headscope.progress import Progress, further, steps_of
 from headscope.results.classes import Classes
 from headscope.results.common import ScoredHead
 from headscope.results.head_scores import LayerScores
@@ -57,7 +57,7 @@ from headscope.shown.words import (
 from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import parts_of
 from headscope.studies.leakage import FOUND_ON
-from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat, run_with_model, steps_of
+from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
 from headscope.studies.shows import (
     few_caution,

@@ -14,7 +14,7 @@ from headscope.errors import InputError, need
 from headscope.estimates import Estimate
 from headscope.executors import Execution, Launched
 from headscope.heads import Amount, about_rank, resolve_heads
-from headscope.progress import Progress
+from headscope.progress import Progress, steps_of
 from headscope.results.common import ModelFacts, Ranking
 from headscope.results.rate import (
     RatedCorpus,
@@ -47,7 +47,6 @@ from headscope.studies.models import (
     about_model,
     dtype_name,
     model_inputs,
-    steps_of,
 )
 from headscope.studies.shows import ablation_facts, model_facts, named_places
 from headscope.studies.study import Study

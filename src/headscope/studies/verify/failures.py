@@ -21,7 +21,7 @@ from headscope.errors import Caution, InputError, MissingExtra, naming
 from headscope.evidence.controls import control_named
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
 from headscope.heads.store import check_finished, with_details
-from headscope.progress import Progress
+from headscope.progress import Progress, steps_of
 from headscope.results.atlas import AtlasResult
 from headscope.results.failures import (
     KINDS,
@@ -39,7 +39,6 @@ from headscope.results.removal import RemovalResult
 from headscope.runs import Run, carry_out, decode, encode, file_digest
 from headscope.runs.reading import damaged_line, read_result, read_rows
 from headscope.settings import UNSIGNED, MadeBy, Option, Settings
-from headscope.studies.models import steps_of
 from headscope.studies.study import Study
 from headscope.studies.verify.failures_show import show
 from headscope.verify.failures_classes.classify import (

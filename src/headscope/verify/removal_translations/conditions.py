@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
-from typing import TYPE_CHECKING, Annotated, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,7 @@ from headscope.evidence.runner import (
     Within,
     alone,
     in_groups,
+    kept_here,
     kept_texts,
     kept_units,
     passes_of,
@@ -49,7 +50,7 @@ from headscope.evidence.runner import (
 from headscope.heads import Gate, HeadSet
 from headscope.installed import Parts
 from headscope.own import OwnMeasure
-from headscope.progress import Progress
+from headscope.progress import Progress, Steps, steps_of
 from headscope.runs import Kept, Run, digest
 from headscope.settings import GIVEN
 
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from headscope.lm import LanguageModel
-    from headscope.lm.generation import GenerateConfig, Generation
+    from headscope.lm.generation import GenerateConfig
     from headscope.lm.replacement import Replacement
     from headscope.lm.shared_losses import AnswerRow
 
@@ -67,7 +68,7 @@ Made = TypeVar("Made")
 
 MEASURES = ("text", "loss")
 #: The part of a run that keeps what the untouched model wrote before any condition was planned.
-UNTOUCHED = "untouched"
+UNTOUCHED, TRANSLATIONS = "untouched", "translations"
 #: New tokens for what stands before an answer, where the answer alone counts.
 PREAMBLE_TOKENS = 64
 #: Draws where losses are measured, if no number is given.
@@ -210,9 +211,9 @@ def generate(
     wordings, limits, settings, special = prompts_with_limits(lm, directions, config)
     every = range(len(wordings))
     passes = passes_of(planned, lm.geometry, every, replacements)
-    kept = run.read_part(UNTOUCHED).get("translations", {})
+    kept = run.read_part(UNTOUCHED).get(TRANSLATIONS, {})
     keys = _keys(wordings, limits, settings, special)
-    known = {at: kept[key] for at, key in enumerate(keys) if key in kept and AS_IS in passes}
+    known = {at: kept[key][0] for at, key in enumerate(keys) if key in kept and AS_IS in passes}
     if known:
         left = [at for at in every if at not in known]
         passes[AS_IS] = replace(passes[AS_IS], rows=left)
@@ -252,20 +253,39 @@ def answers_of(pairs: PairFile, texts: Sequence[str]) -> list[str]:
     return [answer_of(text, pair.source) for pair, text in zip(pairs.pairs, texts, strict=True)]
 
 
+class Written(NamedTuple):
+    """A text that a model wrote, and what ended it (see `headscope.lm.generation.Generation`)."""
+
+    text: str
+    stop: str
+
+
 def continuations(
-    lm: LanguageModel, directions: Sequence[PairFile], config: Translating, run: Run | None = None
-) -> list[list[Generation]]:
+    lm: LanguageModel,
+    directions: Sequence[PairFile],
+    config: Translating,
+    run: Run | None = None,
+    title: str = "translating",
+    progress: Progress | None = None,
+) -> list[list[Written]]:
     """Greedy translations by the model as it is now, with how they ended, by direction.
 
     Those of the untouched model are kept in `run`, for `generate`.
     """
     wordings, limits, settings, special = prompts_with_limits(lm, directions, config)
-    made = lm.generate(wordings, settings, limits, special=special)
-    if run is not None:
-        keys = _keys(wordings, limits, settings, special)
-        texts = {key: text.text for key, text in zip(keys, made, strict=True)}
-        run.append_part(UNTOUCHED, "translations", texts)
-    return _by_direction(made, directions)
+    keys = _keys(wordings, limits, settings, special)
+
+    def written(report: Steps | None = None) -> dict[str, tuple[str, str]]:
+        made = lm.generate(wordings, settings, limits, special=special, progress=report)
+        return {key: (each.text, each.stop) for key, each in zip(keys, made, strict=True)}
+
+    if run is None:
+        texts = written()
+    else:
+        report = steps_of(progress, title)
+        decides = alone(lm, [keys, settings.batch_tokens])
+        texts = kept_here(run, UNTOUCHED, TRANSLATIONS, lambda: written(report), decides)
+    return _by_direction([Written(*texts[key]) for key in keys], directions)
 
 
 def _keys(
