@@ -160,8 +160,9 @@ def test_a_killed_run_ends_with_the_same_numbers(model: Path, tmp_path: Path) ->
         heads=("en=1.0,0.2", "de=1.3"), model=ModelChoice(str(model)),
         documents=DocumentsChoice((str(data),)), draws=2,
     )  # fmt: skip
+    # The beginning is told, and of each language under a condition its batch and its end.
     titles = ("reading documents",)
-    _, kept = process_helpers.resumed("verify perplexity", config, tmp_path, 3, titles=titles)
+    _, kept = process_helpers.resumed("verify perplexity", config, tmp_path, 7, titles=titles)
     assert kept["losses.jsonl"].count(b"\n") == 3
 
 

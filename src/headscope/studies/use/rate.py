@@ -188,7 +188,7 @@ def use_rate(
         )
         if launched is not None:
             return RatingJob(
-                **vars(result),
+                **{**vars(result), "pending": True},
                 job=launched.job,
                 submitted=launched.new,
                 logs=str(launched.logs),
