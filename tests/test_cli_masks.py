@@ -251,8 +251,9 @@ def test_killed_at_any_point_it_goes_on_and_ends_the_same(
 ) -> None:
     task = TaskChoice(("plural-en",), held_out=2)
     config = VerifyMask(masks=(str(masks["plural-en"]),), tasks=task, draws=1)
+    # The check of the original model and the conditions begin, and four of their units end.
     titles = ("plural-en: nll",)
-    _, kept = process_helpers.resumed("verify mask", config, tmp_path, 1 + 4, titles)
+    _, kept = process_helpers.resumed("verify mask", config, tmp_path, 2 + 4, titles)
     assert kept["nll.jsonl"].count(b"\n") == 4
 
 

@@ -308,7 +308,7 @@ def test_losses_that_are_no_numbers_are_refused(
 
     def overflowing(*given: Any) -> Iterator[Any]:
         for at, losses in answer_losses(*given):
-            yield at, [own * (np.nan if at == 1 else 1) for own in losses]
+            yield at, [np.multiply(own, np.nan if at == 1 else 1).tolist() for own in losses]
 
     monkeypatch.setattr(shared_losses, "answer_losses", overflowing)
     with pytest.raises(InputError, match=r"no finite numbers.*--dtype float32"):
