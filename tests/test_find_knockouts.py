@@ -239,7 +239,7 @@ def test_what_replaces_heads_counts(ablate: Any, tmp_path: Path) -> None:
 
 def test_a_killed_run_goes_on(config: FindKnockouts, tmp_path: Path) -> None:
     result, kept = process_helpers.resumed(
-        find_knockouts, config, tmp_path, 3, titles=("reading references",)
+        find_knockouts, config, tmp_path, 5, titles=("reading references",)
     )
     assert isinstance(result, KnockoutsResult)
     assert any("reference-losses" in name for name in kept)

@@ -203,10 +203,10 @@ def test_a_run_that_was_killed_goes_on(place: Path, tmp_path: Path) -> None:
         ModelChoice(str(place / "model")),
         max_new_tokens=4,
     )
-    # Of two passes over blocks of two prompts, each block reports both its texts and its end.
+    # Two passes over blocks of two prompts begin; each block reports both its texts and its end.
     changes = {f"{RUNNER.__name__}.KEPT_AT_ONCE": 2}
     _, kept = process_helpers.resumed(
-        use_adapt, config, tmp_path, 12, titles=("",), changes=changes
+        use_adapt, config, tmp_path, 2 + 12, titles=("",), changes=changes
     )
     assert kept["outputs.jsonl"].count(b"\n") == 4
 

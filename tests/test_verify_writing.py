@@ -487,7 +487,7 @@ def test_transfer_runs_are_resumed(place: Path, tmp_path: Path) -> None:
     titles = ("answering", "ranking answers")
     # All outputs are there by then, and the ranks of the first gate.
     whole, kept = process_helpers.resumed(
-        "verify transfer", both_orders(place), tmp_path, 44, titles
+        "verify transfer", both_orders(place), tmp_path, 2 + 44, titles
     )
     assert set(kept) == {"outputs.jsonl", "ranks.jsonl"}
     assert whole.evidence.single == ("de-en", "en-de")
