@@ -220,7 +220,7 @@ def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_no_option_is_advised_that_the_command_lacks(
     words: str, command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def around(lm: Any, directions: Sequence[PairFile], settings: Any) -> list[list[Generation]]:
+    def around(lm: Any, directions: Sequence[PairFile], *_: Any) -> list[list[Generation]]:
         texts = ([f'Here it is:\n\n"{pair.target}"' for pair in own.pairs] for own in directions)
         return [[Generation((0,), (0,), text, "eos") for text in own] for own in texts]
 

@@ -81,6 +81,8 @@ def test_a_flag_means_the_same_in_every_command() -> None:
     own |= {"--documents", "--bilingual", "--prompts", "--seeds"}
     # A paper's experiments ask questions in several languages, a survey in one.
     own |= {"--questions"}
+    # A comparison ends after some minutes, a mask's training is planned to take them.
+    own |= {"--minutes"}
     # A language model judges failed translations, circuits judge the methods of a survey.
     own |= {"--judge"}
     helps: dict[str, set[str]] = {}
@@ -237,6 +239,7 @@ UNSIGNED_OPTIONS = {
         text_column weight""",
     "it says where and how, and changes no number": """batch batch_tokens check checkpointing device
         device_map executor executor_options max_memory offload_folder threads tp_plan workers""",
+    "it says how long, and where numbers are kept": "kept minutes plan",
     "it says what is allowed, repeated, kept or shown besides": """allow_overlap beside full
         keep_peaks list only outputs retrain stream""",
 }

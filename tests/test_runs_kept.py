@@ -19,6 +19,7 @@ from conftest import Said, json_of
 from headscope.errors import InputError
 from headscope.evidence import runner
 from headscope.evidence.runner import alone
+from headscope.executors import Execution
 from headscope.heads import HeadSet
 from headscope.lm import LanguageModel
 from headscope.report.terminal import text_of
@@ -257,3 +258,10 @@ def test_the_cache_lists_and_prunes(
     left = sum(file.stat().st_size for file in rest)
     assert (pruned["numbers"], pruned["pruned"]) == ({"pocket": left}, gone)
     assert sorted(kept.rglob("*.jsonl")) == sorted(rest)
+
+
+def test_minutes_are_kept_by_one_process(tmp_path: Path, loaded: None) -> None:
+    config = settings(minutes=5.0, execution=Execution(workers=2))
+    with pytest.raises(InputError, match=r"--minutes .*--workers"):
+        comparison.run(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -229,7 +229,8 @@ def test_the_first_two_methods_are_compared_on_the_same_examples(
 
 def test_judging_goes_on_where_it_was(tmp_path: Path, found: dict[str, str]) -> None:
     def stop(title: str, done: int, total: int) -> None:
-        if title == "reading references" and done > total / 2:
+        # Of what is read together, eight conditions at most, nothing is kept before its end.
+        if title == "reading references" and done > total / 2 + 8:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

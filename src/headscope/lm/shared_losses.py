@@ -146,7 +146,7 @@ def answer_losses(
             with memory_errors(), evaluating(lm.model), torch.no_grad():
                 passes = passes or _Passes(lm, rows, batch_tokens)
                 own = None if replacements is None else replacements[some[0]]
-                losses = passes.losses([gates[at] for at in some], own, reduce, some, batches)
+                losses = passes.losses([gates[at] for at in some], own, reduce, batches, some)
         except torch.OutOfMemoryError:
             if batch_tokens <= max(len(row.ids) for row in rows):
                 raise
@@ -191,13 +191,14 @@ class _Passes:
     def losses(
         self,
         gates: Sequence[Gate],
-        replacement: Replacement | None,
-        reduce: Callable[[int, NDArray[np.float32]], Any],
-        places: Sequence[int],
-        batches: Batches | None,
+        replacement: Replacement | None = None,
+        reduce: Callable[[int, NDArray[np.float32]], Any] = lambda row, losses: losses,
+        batches: Batches | None = None,
+        places: Sequence[int] = (),
     ) -> list[list[Any]]:
         """The losses of each row under each gate, reduced; their first layer is not below that of
-        the last ones. `places` are those of the gates among all."""
+        the last ones. `places` are those of the gates among all, for `batches`."""
+        places = places or range(len(gates))
         rows = len(self.rows)
         if len(gates) != self.gates:
             self.gates, self.layer = len(gates), 0

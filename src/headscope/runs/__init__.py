@@ -8,6 +8,7 @@ from headscope.runs.codec import Record, Result, decode, encode, entry
 from headscope.runs.folder import (
     Elsewhere,
     Group,
+    Kept,
     Run,
     Share,
     begins,
@@ -16,7 +17,7 @@ from headscope.runs.folder import (
     whole,
     working_in,
 )
-from headscope.runs.kept import Kept, KeptNumbers, digest
+from headscope.runs.kept import KeptNumbers, digest
 from headscope.runs.plain import dump_json, file_digest, folder_digest, plain
 from headscope.runs.protocol import carry_out, carry_out_again
 from headscope.runs.signature import Signature, collect_provenance, configuration

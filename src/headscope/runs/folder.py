@@ -415,6 +415,31 @@ class Run:
             raise RuntimeError(f"{self.path}: this run is finished or closed and is not written to")
 
 
+class Kept(dict[str, Any]):
+    """The records of a part of a run by key, to which others are added; without a run its own."""
+
+    def __init__(self, run: Run | None, part: str) -> None:
+        super().__init__({} if run is None else run.read_part(part))
+        self._run, self._part = run, part
+
+    def reread(self) -> None:
+        """Take up what other processes have kept."""
+        if self._run is not None:
+            self.update(self._run.read_part(self._part))
+
+    def add(self, key: str, record: Any) -> None:
+        """Keep one more record."""
+        self[key] = record
+        if self._run is not None:
+            self._run.append_part(self._part, key, record)
+
+    def made(self, key: str, compute: Callable[[], Any]) -> Any:
+        """The record of a key, computed and kept if it is not there."""
+        if key not in self:
+            self.add(key, compute())
+        return self[key]
+
+
 def open_run(
     out: str | PathLike[str] | None,
     command: str,

@@ -1,6 +1,6 @@
-"""What is computed is kept: in its run, and beside the runs for any other that needs the same.
+"""What is computed is kept beside the runs, too, for any other run that needs the same.
 
-Beside the runs a unit of work lies under a digest of all that its numbers follow from: the model,
+A unit of work lies there under a digest of all that its numbers follow from: the model,
 the packages and the code, the rows of tokens or the prompts, the gates and what replaces removed
 heads, and what is measured. So another run that comes to the same unit takes it from there.
 """
@@ -10,48 +10,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from headscope.errors import InputError
 from headscope.heads.store import write_bytes
 from headscope.runs.plain import dump_json
 
-if TYPE_CHECKING:
-    from headscope.runs.folder import Run
-
 #: Where numbers are kept if nobody says otherwise, and what says that they are not.
 PLACE: Path | None = Path("runs", "kept")
 NOWHERE = "none"
-
-
-class Kept(dict[str, Any]):
-    """The records of a part of a run by key, to which others are added; without a run its own."""
-
-    def __init__(self, run: Run | None, part: str) -> None:
-        super().__init__({} if run is None else run.read_part(part))
-        self._run, self._part = run, part
-
-    def reread(self) -> None:
-        """Take up what other processes have kept."""
-        if self._run is not None:
-            self.update(self._run.read_part(self._part))
-
-    def add(self, key: str, record: Any) -> None:
-        """Keep one more record."""
-        self[key] = record
-        if self._run is not None:
-            self._run.append_part(self._part, key, record)
-
-    def made(self, key: str, compute: Callable[[], Any]) -> Any:
-        """The record of a key, computed and kept if it is not there."""
-        if key not in self:
-            self.add(key, compute())
-        return self[key]
 
 
 @dataclass(frozen=True)

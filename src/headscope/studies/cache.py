@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from headscope import scratch
+from headscope import options, scratch
 from headscope.errors import InputError
 from headscope.runs import Result, Signature, kept
 from headscope.settings import Option, Settings
@@ -37,9 +37,7 @@ class Cache(Settings):
     ] = None
     dtype: Annotated[DtypeName, DTYPE] = "auto"
     clear: Annotated[bool, Option("Delete all that is kept, before a model is converted.")] = False
-    numbers: Annotated[
-        str | None, Option("Where numbers of examples are kept.", flag="--kept", metavar="DIR")
-    ] = None
+    numbers: options.KeptIn = None
     prune: Annotated[
         float | None,
         Option("Delete numbers that were not used for so many days.", min=0.0, metavar="DAYS"),
@@ -74,8 +72,8 @@ def _cache(config: Cache) -> Kept:
     left = scratch.left_over([folder, checked, Path(tempfile.gettempdir()), INPUTS])
     if config.sweep:
         scratch.sweep(left)
-    place = config.numbers or kept.PLACE
-    numbers, pruned = _numbers(Path(place), config.prune) if place else ({}, 0)
+    place = None if config.numbers == kept.NOWHERE else config.numbers or kept.PLACE
+    numbers, pruned = ({}, 0) if place is None else _numbers(Path(place), config.prune)
     if config.clear:
         for place in _kept(folder):  # not what another process is making
             shutil.rmtree(place)

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from headscope import options
+from headscope.errors import InputError
 from headscope.evidence.controls import Beside, Changing, Draws, SelectedHeads, planned
 from headscope.evidence.headline import OPEN, Case, few_sets, headline, resolution
 from headscope.evidence.pace import OutOfTime, Pacing, Planned
@@ -257,7 +258,11 @@ class Comparison(Generic[Config, Part]):
         """
         began = time.monotonic()
         examples = self.read(config)
-        divided = config if isinstance(config, InWorkers) else None
+        divided = config if isinstance(config, InWorkers) and not config.plan else None
+        if divided and divided.execution.elsewhere and config.minutes is not None:
+            raise InputError(
+                "--minutes is kept by one process, which measures itself; leave --workers out"
+            )
         lm = config.model.load_for(divided.execution if divided else None)
         config, examples = self.ready(lm, config, examples)
         reference = examples.reference(lm, config)

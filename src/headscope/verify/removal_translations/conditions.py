@@ -283,6 +283,8 @@ def continuations(
         texts = written()
     else:
         report = steps_of(progress, title)
+        if report:
+            report(0, len(keys))
         decides = alone(lm, [keys, settings.batch_tokens])
         texts = kept_here(run, UNTOUCHED, TRANSLATIONS, lambda: written(report), decides)
     return _by_direction([Written(*texts[key]) for key in keys], directions)
