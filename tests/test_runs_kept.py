@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headscope
 import process_helpers
 from command_runs import CommandRun
 from conftest import Said, json_of
@@ -25,6 +26,7 @@ from headscope.lm import LanguageModel
 from headscope.report.terminal import text_of
 from headscope.results.common import PlannedWork
 from headscope.runs import KeptNumbers
+from headscope.runs.kept import place_of_kept
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.study import shown_of
 from headscope.studies.verify.removal import VerifyRemoval, comparison
@@ -265,3 +267,28 @@ def test_minutes_are_kept_by_one_process(tmp_path: Path, loaded: None) -> None:
     with pytest.raises(InputError, match=r"--minutes .*--workers"):
         comparison.run(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_changes_meanwhile_leaves_nothing_to_others(tmp_path: Path) -> None:
+    lm = headscope.load("pocket", device="cpu")
+    kept, changed = tmp_path / "kept", 0
+
+    def change(title: str, done: int, total: int) -> None:
+        nonlocal changed
+        if title == "reading references" and done == total:
+            changed += 1
+            next(lm.model.parameters()).data[0, 0] += 1.0
+
+    asked = {"heads": SELECTED, "pair": "en-de", "limit": 4, "measure": "loss", "draws": 1}
+    with pytest.raises(InputError, match="was changed while"):
+        headscope.verify.removal(
+            lm, **asked, kept=str(kept), out=tmp_path / "changed", progress=change
+        )
+    assert changed and not [*kept.rglob("*.jsonl")]
+    headscope.verify.removal(lm, **asked, kept=str(kept), out=tmp_path / "whole", progress=False)
+    assert [*kept.rglob("*.jsonl")]
+
+
+def test_a_folder_is_made_when_something_is_kept(tmp_path: Path) -> None:
+    assert place_of_kept(str(tmp_path / "a" / "b")) == tmp_path / "a" / "b"
+    assert not [*tmp_path.iterdir()]

@@ -30,13 +30,17 @@ NOWHERE = "none"
 class KeptNumbers:
     """Units of work beside the runs, each a file under the digest of what it follows from.
 
-    `model` is the name that entries are listed under; `about` all that numbers follow from beside
-    what `digest` is given.
+    Attributes:
+        model: the name that entries are listed under.
+        about: all that numbers follow from beside what `digest` is given.
+        waiting: of a model that may change while it is measured, what is written by `settle` once
+            it is known that it did not; None: of any other, each entry is written at once.
     """
 
     folder: Path
     model: str
     about: Mapping[str, Any]
+    waiting: dict[str, Any] | None = None
 
     def digest(self, part: str, of: Any) -> str:
         """The digest of a unit of a part, of which `of` says all that decides its numbers."""
@@ -58,7 +62,19 @@ class KeptNumbers:
         return kept
 
     def write(self, key: str, numbers: Any) -> None:
-        """Keep the numbers of a unit: a line that says whose they are, and a line of them."""
+        """Keep the numbers of a unit, if they wait, once `settle` is called."""
+        if self.waiting is None:
+            self._write(key, numbers)
+        else:
+            self.waiting[key] = numbers
+
+    def settle(self) -> None:
+        """Keep what waits."""
+        for key, numbers in (self.waiting or {}).items():
+            self._write(key, numbers)
+
+    def _write(self, key: str, numbers: Any) -> None:
+        """A line that says whose numbers they are, and a line of them."""
         line = dump_json(numbers).encode()
         header = {"key": key, "model": self.model, "digest": hashlib.sha256(line).hexdigest()}
         file = self._file(key)
@@ -89,11 +105,9 @@ def place_of_kept(kept: str | None) -> Path | None:
     folder = PLACE if kept is None else None if kept == NOWHERE else Path(kept)
     if folder is None:
         return None
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        writable = os.access(folder, os.W_OK)
-    except OSError:
-        writable = False
+    # It is made when something is kept.
+    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    writable = there.is_dir() and os.access(there, os.W_OK)
     if not writable and kept is not None:
         raise InputError(
             f"--kept {kept}: is no folder that can be written to; name another, or none"

@@ -520,13 +520,16 @@ def run_with_model(
 
     def with_model(run: Run) -> Any:
         if beside is not None and not shared():  # processes that share a model go the same way
-            run.beside = KeptNumbers(beside, lm.name, numbers_of(lm, of_model))
+            waiting = None if before is None else dict[str, Any]()
+            run.beside = KeptNumbers(beside, lm.name, numbers_of(lm, of_model), waiting)
         computed: Any = compute(run)
         if before is not None and lm.identity_now(functions=False) != before:
             raise InputError(
                 f"{lm.name} was changed while {run.path} was computed, so its numbers are of two "
                 "models; delete that folder and leave the model alone until the command ends"
             )
+        if run.beside is not None:
+            run.beside.settle()
         if isinstance(computed, ModelResult):
             facts = computed.model or decode(ModelFacts, about_model(lm) | about)
             computed = dataclasses.replace(computed, model=facts)
