@@ -40,7 +40,7 @@ from headscope.evidence.table import evidence
 from headscope.measure.statistics import counted
 from headscope.runs import Run
 from headscope.shown.blocks import Next
-from headscope.shown.words import fixed
+from headscope.shown.words import duration, fixed
 from headscope.studies.going_on import Spent, going_on
 from headscope.studies.report import read_run, write_report
 from headscope.studies.study import shown_of
@@ -318,3 +318,18 @@ def command_line(
         return said
 
     return run
+
+
+# ---- durations ---------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("ends", "words"),
+    [
+        ((0.2,), "less than 1 second"),
+        ((40,), "40 seconds"),
+        ((29, 125), "less than 1 to 2 minutes"),
+        ((540, 2400), "9 to 40 minutes"),
+        ((5400, 21600), "1.5 to 6.0 hours"),
+    ],
+)
+def test_durations_have_one_unit(ends: tuple[float, ...], words: str) -> None:
+    assert duration(*ends) == words

@@ -107,7 +107,8 @@ def duration(low: float, high: float | None = None) -> str:
     unit, size = next(item for item in units.items() if high >= 1.5 * item[1] or item[1] == 1)
     digits = 1 if unit == "hour" and high < 10 * size else 0
     ends = dict.fromkeys(f"{end / size:.{digits}f}" for end in (low, high))
-    return f"{' to '.join(ends)} {unit if [*ends] == ['1'] else unit + 's'}"
+    words = " to ".join("less than 1" if end == "0" else end for end in ends)
+    return f"{words} {unit if [*ends] in (['1'], ['0']) else unit + 's'}"
 
 
 def enumeration(parts: Sequence[str]) -> str:
