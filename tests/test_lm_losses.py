@@ -196,6 +196,38 @@ def test_losses_by_pieces_of_the_vocabulary_are_those_of_all_of_it(
     assert not any("forward" in vars(module) for module in lm.model.modules())
 
 
+class Adapted(torch.nn.Linear):
+    """What an adapter makes of an output embedding, whose weight stays as it was."""
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return super().forward(input) + input[..., :1] * torch.arange(float(self.out_features))
+
+
+def adapt(model: Any) -> None:
+    model.lm_head.__class__ = Adapted
+
+
+def hook(model: Any) -> None:
+    order = torch.arange(float(model.lm_head.out_features))
+    model.lm_head.register_forward_hook(lambda _, args, made: made + args[0][..., :1] * order)
+
+
+@pytest.mark.parametrize("change", [adapt, hook])
+def test_an_embedding_that_was_changed_since_is_not_read_by_pieces(
+    change: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_pieces(monkeypatch)
+    lm, batch = wrapped("llama"), sample_batch()
+    before = row_losses(lm, batch, later_tokens(batch)).detach()
+    assert losses._in_pieces[inner_model(lm.model)]
+    change(lm.model)
+    with torch.no_grad():
+        found = row_losses(lm, batch, later_tokens(batch))
+        wanted = plain_row_losses(lm, batch, later_tokens(batch))
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    assert not torch.allclose(found, before)
+
+
 def test_a_model_that_does_more_with_its_logits_is_not_read_by_pieces(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -194,7 +194,9 @@ def losses_at(lm: LanguageModel, batch: Batch, learned: torch.Tensor) -> torch.T
         for indices in (places[0], places[1] - 1, targets)
     )
     chosen = hidden[row, column]
-    if _in_pieces.get(inner_model(lm.model)) and not chosen.requires_grad:
+    causal = inner_model(lm.model)
+    # The embedding may have been adapted or hooked since it was tried.
+    if _in_pieces.get(causal) and _has_pieces(causal) and not chosen.requires_grad:
         starts = range(0, max(1, len(targets)), _POSITIONS)
         several = [slice(start, start + _POSITIONS) for start in starts]
         return torch.cat([_by_pieces(lm, chosen[at], output, targets[at]) for at in several])
@@ -348,12 +350,14 @@ def _try_out(lm: LanguageModel, batch: Batch) -> bool:
 
 
 def _has_pieces(causal: Any) -> bool:
-    """Whether the vocabulary of a model is large, and a plain matrix on a CPU."""
+    """Whether the vocabulary of a model is large, and a matrix on a CPU with nothing around it."""
     output = causal.get_output_embeddings()
     return (
         type(output) is nn.Linear
         and output.weight.device.type == "cpu"
         and len(output.weight) >= _LARGE
+        # What is done to its input is done to that of every piece.
+        and not (output._forward_hooks or "forward" in vars(output))
     )
 
 
