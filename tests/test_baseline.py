@@ -25,6 +25,7 @@ from headscope.measure.baseline import (
     answers_right,
     choices_above_chance,
     translates,
+    with_other_shots,
 )
 from headscope.measure.identify import off_targets
 from headscope.measure.metrics import chrf
@@ -195,6 +196,44 @@ def test_choices_have_to_lie_above_guessing() -> None:
     assert choices_above_chance(0.34, 0.25, 100).works
     assert choices_above_chance(0.33, 0.25, 100, Rules(errors=1.0)).works
     assert choices_above_chance(0.1, 0.25, 100).counts["standard_error"] == pytest.approx(0.0433013)
+
+
+def test_one_draw_of_shots_decides_nothing_against_a_model() -> None:
+    right, wrong = (
+        translates(SOURCES, TARGETS, texts, NEVER, "de") for texts in (TARGETS, SOURCES)
+    )
+    assert with_other_shots(wrong, None) == wrong and with_other_shots(right, None) == right
+    both = with_other_shots(wrong, wrong)
+    assert both.works is False and both.reasons == wrong.reasons and not both.swayed
+    either = with_other_shots(wrong, right)
+    assert either.works is None and either.swayed and either.reasons[:-1] == wrong.reasons
+
+
+@pytest.mark.parametrize("helped", [True, False])
+def test_a_model_that_fails_behind_its_shots_is_asked_behind_others(
+    helped: bool, command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[PairFile] = []
+
+    def answers(lm: Any, directions: Sequence[PairFile], *_: Any) -> list[list[Generation]]:
+        asked.extend(directions)
+        right = helped and len(asked) > 1
+        texts = (
+            [pair.target if right else pair.source for pair in own.pairs] for own in directions
+        )
+        return [[Generation((0,), (0,), text, "eos") for text in own] for own in texts]
+
+    monkeypatch.setattr("headscope.studies.baseline.continuations", answers)
+    words = "find translation-score --pair en-de --limit 12 --shots 2 --baseline-examples 8"
+    said = command(*words.split(), "--out", tmp_path / "run", "--json")
+    assert said.code == 0, said.err
+    first, other = asked
+    assert other.pairs == first.pairs and len(other.shots) == len(first.shots) == 2
+    assert not {*other.shots} & {*first.shots, *first.pairs}
+    told = json_of(said.out)
+    assert told["baseline_works"] is (None if helped else False)
+    assert told["baseline_check"]["en-de"]["counts"]["works_behind_other_shots"] is helped
+    assert "--seed 1" in told["baseline_check"]["try"] and "--seed 1" in said.err
 
 
 @pytest.fixture(scope="module")

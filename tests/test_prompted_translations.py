@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from headscope.evidence.runner import prompts_of
 from headscope.find.retrieval_scores import Retrieval, hide
 from headscope.find.translation_score_config import TranslationScore
 from headscope.find.translation_scores import translation_score
+from headscope.lm import tokens
 from headscope.lm.generation import Generation
 from headscope.lm.model import LanguageModel
 from headscope.lm.prompting import uses_chat
@@ -31,6 +33,7 @@ from headscope.lm.tokens import ChatWriter, encode, end_of_turn, tokenise
 from headscope.pocket.facts import sample_needles
 from headscope.studies.models import ModelChoice, given_model
 from headscope.studies.pairs import PairsChoice, find_and_check, read_directions
+from headscope.studies.report import write_report
 from headscope.studies.verify.removal import VerifyRemoval
 from headscope.studies.verify.removal import comparison as removal
 from verify_helpers import scores
@@ -412,3 +415,32 @@ def test_answers_alone_are_measured_and_the_whole_is_kept(
     assert made["answers"].signature != made["whole"].signature
     assert made["whole"].baseline_check.judged["en-de"].counts["preamble"] == 3
     assert "preamble" not in made["answers"].baseline_check.judged["en-de"].counts
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "find translation-score --pair en-de --decode greedy --shots 2",
+        "verify removal --pair en-de --pair de-en --heads 5.1 --measure text --shots 2",
+        "verify circuit --task plural-de --heads 5.1,4.3 --k 1 --k 2 --shots 2",
+        "verify off-target --heads 5.1 --language de",
+    ],
+)
+def test_the_first_prompts_of_a_result_are_what_the_model_was_given(
+    words: str, command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: set[str] = set()
+    tokenized = tokens.tokenized
+
+    def reading(tokenizer: Any, text: str, *more: Any, **options: Any) -> Any:
+        read.add(text)
+        return tokenized(tokenizer, text, *more, **options)
+
+    monkeypatch.setattr(tokens, "tokenized", reading)
+    run = tmp_path / "run"
+    said = command(*words.split(), "--limit", 3, "--out", run, "--json", "--draws", 1)
+    assert said.code == 0, said.err
+    prompts = json_of(said.out)["first_prompts"]
+    assert prompts and all(any(text.startswith(own) for text in read) for own in prompts.values())
+    page = write_report(run).read_text("utf-8")
+    assert all(html.escape(text, quote=False) in page for text in prompts.values())

@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 CONSTANT = 1e-12
 #: Of a field that is not part of the JSON.
 UNWRITTEN = {"written": False}
+#: Among the counts of a `Baseline`: whether the model does the task behind other shots.
+OTHER_SHOTS = "works_behind_other_shots"
 
 
 @dataclass(frozen=True)
@@ -143,6 +145,11 @@ class Baseline:
     reasons: tuple[str, ...] = ()
     counts: Mapping[str, Any] = field(default_factory=dict)
     shown: tuple[Example, ...] = ()
+
+    @property
+    def swayed(self) -> bool:
+        """Whether it does the task behind some shots, and not behind others."""
+        return self.works is None and bool(self.counts.get(OTHER_SHOTS))
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from headscope import options
 from headscope.answers import preambles
 from headscope.errors import InputError, MissingExtra
-from headscope.estimates import Baseline, Estimate, Example
+from headscope.estimates import OTHER_SHOTS, Baseline, Estimate, Example
 from headscope.measure.identify import identify, off_targets, same_language
 from headscope.measure.intervals import bootstrap_difference, wilson_interval
 from headscope.measure.metrics import chrf, chrf_from_statistics, sentence_chrf
@@ -210,6 +210,18 @@ def answers_right(
         reasons = (f"none of {len(outputs)} answers is right, {instruction}",)
     shown = some_examples(inputs, references, outputs, [float(value) for value in right])
     return Baseline(not reasons, len(outputs), reasons, {"right": number}, shown)
+
+
+def with_other_shots(first: Baseline, other: Baseline | None) -> Baseline:
+    """What is judged where other shots were tried, too: if the model does the task behind these, it
+    cannot be told from one draw of shots."""
+    if other is None:
+        return first
+    counts = {**first.counts, OTHER_SHOTS: other.works}
+    if not other.works:
+        return replace(first, counts=counts)
+    reasons = (*first.reasons, "behind as many other shots it does the task")
+    return replace(first, works=None, reasons=reasons, counts=counts)
 
 
 def choices_above_chance(

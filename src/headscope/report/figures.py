@@ -138,7 +138,7 @@ def _colours(diverging: bool) -> Any:
 
 def _as_maps(table: HeadTable) -> HeadMaps:
     """The map that a page draws of a table of heads: its first column, of its first part; values
-    below 0 have the colour of 0."""
+    below 0 have the colour of 0, unless they are effects."""
     (part, numbers), first = next(iter(table.parts.items())), table.columns[0].key
     how = written(table)[first]
     rows: list[list[float | None]] = [[] for _ in range(1 + max(layer for layer, _ in table.heads))]
@@ -148,7 +148,8 @@ def _as_maps(table: HeadTable) -> HeadMaps:
     marked = tuple(place for place, dot in dots if dot)
     drawn_map = HeadMap(part, tuple(map(tuple, rows)), marked)
     title = f"{table.title}, {arrow(part)}" if len(table.parts) > 1 else table.title
-    return HeadMaps(title, (drawn_map,), how.title, 0.0, how.factor * highest(table, first))
+    most = how.factor * highest(table, first)
+    return HeadMaps(title, (drawn_map,), how.title, 0.0, most, table.signed)
 
 
 def _maps(block: HeadMaps) -> Any:

@@ -168,7 +168,8 @@ def _finding(shown: Shown, first: Drawn | None) -> Html:
     )
     weak = tag("ul", cautions, class_="cautions") if cautions else None
     parts = tag("div", words, first.html, weak, class_="first") if first else [words, weak]
-    return tag("section", parts, id="summary", aria_labelledby="summary-title")
+    look = "muted" if shown.muted else None
+    return tag("section", parts, id="summary", class_=look, aria_labelledby="summary-title")
 
 
 def _next(following: Next) -> Html:

@@ -49,9 +49,14 @@ class Checked(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class ModelResult(Checked, Result):
-    """The result of a command with a model."""
+    """The result of a command with a model.
+
+    `first_prompts`: the first prompt of each part, shots included, as the model read it; None where
+    it reads texts as they are.
+    """
 
     model: ModelFacts | None = entry(absent=True)
+    first_prompts: Mapping[str, str] | None = entry(absent=True)
 
     @property
     def model_name(self) -> str:

@@ -417,6 +417,7 @@ class HeadTable:
             highest first; the last has none.
         high: the end of the colours, common to all parts; None: the highest value.
         band: what `low` and `high` are the ends of.
+        signed: the first column is an effect of either sign, so heads are ranked by its size.
     """
 
     title: str
@@ -430,6 +431,7 @@ class HeadTable:
     high: float | None = None
     note: str = ""
     band: str = "95\u00a0% interval"
+    signed: bool = False
 
     def dots(self, part: str) -> list[bool]:
         """Which heads of a part carry a dot."""
@@ -439,8 +441,16 @@ class HeadTable:
         if not self.significant:
             return [False] * len(self.heads)
         chance = numbers.get("chance", none) if self.beside_chance else none
-        ends = zip(numbers.get("low", none), chance, strict=True)
-        return [low is not None and low > max(chance or 0.0, 0.0) for low, chance in ends]
+        lows, highs = numbers.get("low", none), numbers.get("high", none)
+        return [
+            low is not None
+            and (low > max(chance or 0.0, 0.0) or (self.signed and high is not None and high < 0))
+            for low, high, chance in zip(lows, highs, chance, strict=True)
+        ]
+
+    def size(self, value: float | None) -> float:
+        """What heads are ranked by, of their number in the column `ranked_by`."""
+        return abs(value or 0.0) if self.signed else value or 0.0
 
     @property
     def beside_chance(self) -> bool:
@@ -450,7 +460,7 @@ class HeadTable:
     def ranked(self, part: str | None = None) -> list[int]:
         """Indices of heads, highest first, ties in their order; of a part, or of the first."""
         values = self.parts[part or next(iter(self.parts))][self.ranked_by]
-        return sorted(range(len(self.heads)), key=lambda at: -(values[at] or 0.0))
+        return sorted(range(len(self.heads)), key=lambda at: -self.size(values[at]))
 
 
 @dataclass(frozen=True)
@@ -706,6 +716,7 @@ class Shown:
         sections: all else, in order. On a page with a figure their tables are folded.
         figure: the one figure that shows the answer, beside it.
         warning: why nothing here may be worth much, before the answer.
+        muted: nothing here is worth much, so answer and figure are drawn pale.
     """
 
     title: str
@@ -718,6 +729,7 @@ class Shown:
     sections: Sequence[Section] = ()
     figure: Block | None = None
     warning: str = ""
+    muted: bool = False
     next: Next | None = None
 
     @property

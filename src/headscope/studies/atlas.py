@@ -45,7 +45,13 @@ from headscope.studies.find.head_scores import parts_of
 from headscope.studies.find.translation_score import describe, describe_all, write_found_on
 from headscope.studies.going_on import Spent, going_on
 from headscope.studies.models import PROMPTED_ARGUMENT, ModelChoice, resolved_chat, run_with_model
-from headscope.studies.pairs import PairsChoice, find_and_check, pair_cautions, pair_inputs
+from headscope.studies.pairs import (
+    PairsChoice,
+    find_and_check,
+    first_prompts,
+    pair_cautions,
+    pair_inputs,
+)
 from headscope.studies.report import write_report
 from headscope.studies.study import Study
 from headscope.studies.verify.reference import Reference, reference_number, translations
@@ -171,6 +177,7 @@ def _make(
     return AtlasResult(
         **vars(describe_all(scores, *how)),
         **works,
+        first_prompts=first_prompts(lm, found_on, config.score),
         next=going_on(COMMAND, run, Atlas, asked, cases, spent),
         cautions=(
             *cautions(evidence, details),

@@ -7,12 +7,19 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
-from headscope.data.pairs import PairFile
+from headscope.data.pairs import PairFile, SentencePair
+from headscope.data.split import draw_shots, sentence_digest
 from headscope.data.tasks import TaskSides
 from headscope.errors import Caution, MissingExtra
 from headscope.estimates import Baseline
 from headscope.evidence.rows import Condition
-from headscope.measure.baseline import SHOWN, Rules, answers_right, translates
+from headscope.measure.baseline import (
+    SHOWN,
+    Rules,
+    answers_right,
+    translates,
+    with_other_shots,
+)
 from headscope.progress import Progress
 from headscope.results.common import BaselineCheck
 from headscope.shown.words import enumeration
@@ -23,6 +30,8 @@ if TYPE_CHECKING:
     from headscope.runs import Run
 
 TITLE = "does the model do the task"
+#: What is kept of the check: outputs behind the shots of the run, and behind others.
+FIRST, OTHERS = "baseline", "baseline, other shots"
 
 
 class Works(TypedDict):
@@ -51,13 +60,16 @@ def check_translations(
     `about_baseline`; both None where sacrebleu is not installed), and warns (`Caution`) where it
     does not translate. `answer_only`: whether `--answer-only` is worth a try.
     """
-    if not run.read_part("baseline"):
-        few = {
-            name: replace(pairs, pairs=pairs.pairs[: rules.examples])
-            for name, pairs in directions.items()
-        }
-        made = continuations(lm, list(few.values()), settings, run, TITLE, progress)
-        for (name, pairs), outputs in zip(few.items(), made, strict=True):
+    few = {
+        name: replace(pairs, pairs=pairs.pairs[: rules.examples])
+        for name, pairs in directions.items()
+    }
+
+    def ask(part: str, asked: Mapping[str, PairFile]) -> None:
+        if run.read_part(part) or not asked:
+            return
+        made = continuations(lm, list(asked.values()), settings, run, TITLE, progress)
+        for (name, pairs), outputs in zip(asked.items(), made, strict=True):
             texts = [output.text for output in outputs]
             answers = answers_of(pairs, texts) if settings.answer_only else texts
             rows = [
@@ -65,15 +77,32 @@ def check_translations(
                 for pair, answer, output in zip(pairs.pairs, answers, outputs, strict=True)
             ]
             languages = [pairs.target_language, pairs.source_language]
-            run.append_part("baseline", name, [languages, rows])
-    shots = any(pairs.shots for pairs in directions.values())
-    tried = " or ".join([*_tries(lm, shots, settings.chat), "another --template"])
+            run.append_part(part, name, [languages, rows])
+
+    ask(FIRST, few)
+    first = _judged(run, FIRST, rules, settings.seed) or {}
+    others = {
+        name: replace(few[name], shots=drawn)
+        for name, check in first.items()
+        if check.works is False and (drawn := _other_shots(directions[name], rules, settings.seed))
+    }
+    ask(OTHERS, others)
+    shots = max((len(pairs.shots) for pairs in directions.values()), default=0)
+    tried = " or ".join([*_tries(lm, shots, settings.chat, settings.seed), "another --template"])
     return judge_translations(run, rules, settings.seed, tried, answer_only)
 
 
-def _tries(lm: LanguageModel, shots: bool, chat: bool | None) -> list[str]:
-    """What may help a model to a task: options that were not tried."""
-    tries = [] if shots else ["--shots 3"]
+def _other_shots(pairs: PairFile, rules: Rules, seed: int) -> tuple[SentencePair, ...]:
+    """As many other examples of the direction, none of them among those that are asked; none where
+    there are too few."""
+    spare, number = pairs.pairs[rules.examples :], len(pairs.shots)
+    enough = len({sentence_digest(pair.source) for pair in spare}) >= number
+    return draw_shots(spare, number, seed + 1, pairs.path) if number and enough else ()
+
+
+def _tries(lm: LanguageModel, shots: int, chat: bool | None, seed: int) -> list[str]:
+    """What may help a model to a task: options that were not tried, and what decides."""
+    tries = [f"--seed {seed + 1} (other shots)", f"--shots {2 * shots}"] if shots else ["--shots 3"]
     if getattr(lm.tokenizer, "chat_template", None):
         tries.append("--chat" if chat is False else "--no-chat")
     return tries
@@ -83,16 +112,25 @@ def judge_translations(
     run: Run, rules: Rules, seed: int, tries: str, answer_only: bool = True
 ) -> Works:
     """Judge what `check_translations` kept in `run`; as it returns and warns."""
+    judged, others = (_judged(run, part, rules, seed) for part in (FIRST, OTHERS))
+    if judged is None or others is None:
+        return {"baseline_works": None, "baseline_check": BaselineCheck(tries)}
+    both = {name: with_other_shots(check, others.get(name)) for name, check in judged.items()}
+    return about_baseline(both, tries, answer_only)
+
+
+def _judged(run: Run, part: str, rules: Rules, seed: int) -> dict[str, Baseline] | None:
+    """The translations that are kept in a part, judged; None where no chrF++ can be counted."""
     judged = {}
-    for name, (languages, rows) in run.read_part("baseline").items():
+    for name, (languages, rows) in run.read_part(part).items():
         # Where answers alone count, the whole outputs stand behind them.
         sources, targets, texts, cut, *_ = zip(*rows, strict=True)
         target, source = languages
         try:
             judged[name] = translates(sources, targets, texts, cut, target, rules, seed, source)
-        except MissingExtra:  # no chrF++ can be counted here
-            return {"baseline_works": None, "baseline_check": BaselineCheck(tries)}
-    return about_baseline(judged, tries, answer_only)
+        except MissingExtra:
+            return None
+    return judged
 
 
 def check_tasks(
@@ -112,15 +150,13 @@ def check_tasks(
     from headscope.verify.masked_tasks.asking import Asking, Way, ask, asked
     from headscope.verify.masked_tasks.evidence import right, translations_in
 
-    judged = {}
-    for name, sides in tasks.items():
+    def judged(sides: TaskSides, seed: int, prefix: str) -> Baseline:
         task = replace(sides.test, examples=sides.test.examples[: rules.examples])
         question = asked(task, sides.pool, shots, seed)
         instructed = task.instruction is not None
         planned = {Condition(): Way()}
         if instructed:
             planned[Condition("instructed")] = Way(instructed=True)
-        prefix = "baseline check, "
         made = [*ask(lm, question, planned, Asking(), run, progress, prefix=prefix).values()]
         best = made[-1].texts
         inputs = [example.input for example in task.examples]
@@ -128,7 +164,7 @@ def check_tasks(
         if task.language is not None and task.is_translation:
             lines = translations_in(task, best)
             cut = made[-1].cut
-            judged[name] = translates(
+            return translates(
                 inputs,
                 references,
                 lines,
@@ -139,15 +175,21 @@ def check_tasks(
                 task.source_language,
                 best,
             )
-            continue
         ever = [
             any(right(output.texts[at], answer, task.at_start) for output in made)
             for at, answer in enumerate(references)
         ]
-        judged[name] = answers_right(inputs, references, best, ever, instructed)
+        return answers_right(inputs, references, best, ever, instructed)
+
+    checks = {}
+    for name, sides in tasks.items():
+        first, other = judged(sides, seed, "baseline check, "), None
+        if shots and first.works is False:
+            other = judged(sides, seed + 1, "baseline check, other shots, ")
+        checks[name] = with_other_shots(first, other)
     plain = all(sides.test.chat is False for sides in tasks.values())
-    tries = _tries(lm, bool(shots), False if plain else None)
-    return about_baseline(judged, " or ".join([*tries, "another --instruction", "a larger model"]))
+    tries = _tries(lm, shots, False if plain else None, seed)
+    return about_baseline(checks, " or ".join([*tries, "another --instruction", "a larger model"]))
 
 
 def about_baseline(judged: Mapping[str, Baseline], tries: str, answer_only: bool = True) -> Works:
@@ -164,8 +206,11 @@ def about_baseline(judged: Mapping[str, Baseline], tries: str, answer_only: bool
 
     failed = {name: check for name, check in judged.items() if check.works is False}
     faulty = {name: check for name, check in judged.items() if "data_at_fault" in check.counts}
+    swayed = {name: check for name, check in judged.items() if check.swayed}
     open_ = {
-        name: check for name, check in judged.items() if check.works is None and name not in faulty
+        name: check
+        for name, check in judged.items()
+        if check.works is None and name not in {*faulty, *swayed}
     }
     around = {name: check for name, check in judged.items() if "preamble" in check.counts}
     cautions = []
@@ -175,6 +220,11 @@ def about_baseline(judged: Mapping[str, Baseline], tries: str, answer_only: bool
         cautions.append(
             f"the model does not do this task as it is ({reasons(failed)}), so what follows says "
             f"little about it; try {tries}"
+        )
+    if swayed:
+        cautions.append(
+            f"whether the model does this task depends on the shots ({reasons(swayed)}); try "
+            f"{tries}"
         )
     if open_:
         cautions.append(
@@ -191,5 +241,5 @@ def about_baseline(judged: Mapping[str, Baseline], tries: str, answer_only: bool
         cautions.append(f"{told}, which counts as translation{try_answers}")
     for words in cautions:
         warnings.warn(Caution(words), stacklevel=2)
-    works = False if failed else None if open_ or faulty else True
+    works = False if failed else None if open_ or swayed or faulty else True
     return {"baseline_works": works, "baseline_check": BaselineCheck(tries, judged)}

@@ -266,6 +266,7 @@ class Comparison(Generic[Config, Part]):
         lm = config.model.load_for(divided.execution if divided else None)
         config, examples = self.ready(lm, config, examples)
         reference = examples.reference(lm, config)
+        sent = examples.sent(lm, config) or None
         chosen = self.heads(lm, config, examples)
         basis = Basis.on(lm, examples.texts.values(), avoid=chosen.avoid, gone=chosen.gone)
         plans = {part: self.plan(sets, config, basis) for part, sets in chosen.sets.items()}
@@ -301,7 +302,7 @@ class Comparison(Generic[Config, Part]):
             try:
                 return measured(run)
             except Planned:
-                return PlannedWork(plan=tuple(pacing.told.values()))
+                return PlannedWork(plan=tuple(pacing.told.values()), first_prompts=sent)
             except OutOfTime:
                 if not told:
                     raise
@@ -330,6 +331,7 @@ class Comparison(Generic[Config, Part]):
                     signature="|".join(filter(None, [run.signature, self.sign(details)])),
                     evidence=replace(found, alpha=config.alpha),
                     details=details,
+                    first_prompts=sent,
                     **works,
                     **made.beside,
                 )

@@ -36,6 +36,7 @@ class Examples(Generic[Part]):
         reference: makes what replaces removed heads, of this model and these settings.
         works: whether the model as it is does what is measured.
         prompted: what this model is given of each part, once `ready` knows the model.
+        sent: of this model and these settings the first prompt of each part (see `ModelResult`).
         signed: what else counts in the run's signature.
         provenance: what else is told of where the result comes from.
         cautions: what seems wrong with the data, in sentences.
@@ -49,6 +50,7 @@ class Examples(Generic[Part]):
     reference: Callable[[LanguageModel, Any], Reference] = lambda lm, config: Reference()
     works: AskedFirst = lambda lm, config, run, progress: UNTRIED
     prompted: Mapping[str, Any] = field(default_factory=dict)
+    sent: Callable[[LanguageModel, Any], Mapping[str, str]] = lambda lm, config: {}
     signed: Mapping[str, Any] = field(default_factory=dict)
     provenance: Mapping[str, Any] = field(default_factory=dict)
     cautions: tuple[str, ...] = ()

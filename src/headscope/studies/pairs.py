@@ -20,12 +20,13 @@ from headscope.data.split import (
     text_digests,
 )
 from headscope.errors import InputError, naming, nearest
+from headscope.evidence.runner import prompts_of
 from headscope.settings import GIVEN, UNSIGNED, Option, Settings
 from headscope.studies.baseline import check_translations
 from headscope.studies.documents import pocket_codes
 from headscope.studies.examples import Examples
 from headscope.studies.leakage import check_leakage
-from headscope.studies.models import POCKET
+from headscope.studies.models import POCKET, Prompted
 from headscope.studies.named_data import split_named
 from headscope.studies.verify.reference import Reference, translations
 
@@ -460,7 +461,22 @@ def pair_examples(
             lm, directions, config, run, config.baseline, progress, answer_only
         ),
         cautions=pair_cautions(directions),
+        sent=lambda lm, config: first_prompts(lm, directions, config),
     )
+
+
+def first_prompts(
+    lm: LanguageModel, directions: Mapping[str, PairFile], settings: Prompted
+) -> dict[str, str]:
+    """The prompt of each direction's first sentence, shots included, as this model reads it."""
+    first = {
+        name: dataclasses.replace(pairs, pairs=pairs.pairs[:1])
+        for name, pairs in directions.items()
+    }
+    return {
+        name: prompts_of(lm, pairs, settings.template, settings.chat)[0].text
+        for name, pairs in first.items()
+    }
 
 
 def pair_cautions(*directions: Mapping[str, PairFile]) -> tuple[str, ...]:

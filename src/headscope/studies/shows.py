@@ -125,11 +125,16 @@ def by_rank(head: ScoredHead) -> float:
     return (head.score if head.above_chance is None else head.above_chance) or 0.0
 
 
-def strongest(heads: Sequence[ScoredHead], unit: str = "") -> str:
-    """`Strongest: 4.3 (0.70 above chance).`, by what its heads are ranked by."""
+def strongest(heads: Sequence[ScoredHead], unit: str = "", against: str = "") -> str:
+    """`Strongest: 4.3 (0.70 above chance).`, by what its heads are ranked by; of scores with a sign
+    by their size, and `against` says what one below 0 means."""
     best = max(heads, key=by_rank)
     above = "" if best.above_chance is None else " above chance"
-    return f"Strongest: {best.place} ({number(by_rank(best))}{unit}{above})."
+    words = f"{best.place} ({number(by_rank(best))}{unit}{above})"
+    least = min(heads, key=by_rank)
+    if against and -by_rank(least) > by_rank(best):
+        words = f"{least.place} ({number(by_rank(least))}{unit}: {against}); highest: {words}"
+    return f"Strongest: {words}."
 
 
 def significant(heads: Iterable[ScoredHead]) -> list[ScoredHead]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.settings import Option
-from headscope.shown.blocks import Cell, Row, Section, Shown, Table
+from headscope.shown.blocks import Cell, Row, Section, Shown, Table, Text
 from headscope.shown.words import MINUS, arrow, count
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     if isinstance(result, ClusterJob):
         return _job(result)
     if isinstance(result, PlannedWork):
-        return Shown("What it takes", "", [part.words for part in result.plan])
+        planned = [part.words for part in result.plan]
+        sections = [_sent(result.first_prompts)] if result.first_prompts else []
+        return Shown("What it takes", "", planned, sections=sections)
     shown = study.show(result, run)
     if result.pending:
         shown = so_far(shown)
@@ -81,28 +83,34 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     checked = getattr(result, "checked", result)
     check = getattr(checked, "baseline_check", None)
     if check is not None and not all(judged.works for judged in check.judged.values()):
-        failed = any(judged.works is False for judged in check.judged.values())
-        faulty = any("data_at_fault" in judged.counts for judged in check.judged.values())
-        if faulty:
+        judged = check.judged.values()
+        if any("data_at_fault" in each.counts for each in judged):
+            title = "The data are at fault"
             warning = "The data are at fault, not the model: see the reasons."
-        elif failed:
+        elif any(each.works is False for each in judged):
+            title = "The model does not do this task"
             warning = (
                 "The original model does not do this task, so what follows says little about it. "
                 f"Try {check.tries}."
             )
         else:
+            title = "Does the model do this task?"
             warning = (
-                "Whether the original model does this task cannot be told from so few examples."
+                "Whether the original model does this task depends on the shots: behind others it "
+                f"does. Try {check.tries}."
+                if any(each.swayed for each in judged)
+                else "Whether the original model does this task cannot be told from so few "
+                "examples."
             )
-        title = (
-            "The data are at fault"
-            if faulty
-            else "The model does not do this task"
-            if failed
-            else "Does the model do this task?"
+        void = any("data_at_fault" in each.counts or each.works is False for each in judged)
+        shown = replace(
+            shown,
+            warning=warning,
+            muted=void,
+            sections=(*shown.sections, _baseline(check, title)),
         )
-        section = _baseline(check, title)
-        shown = replace(shown, warning=warning, sections=(*shown.sections, section))
+    if prompts := getattr(result, "first_prompts", None):
+        shown = replace(shown, sections=(*shown.sections, _sent(prompts)))
     cautions = dict.fromkeys([*result.cautions, *shown.cautions])
     cautions.pop(shown.warning, None)
     return replace(shown, cautions=tuple(cautions))
@@ -124,6 +132,12 @@ def _job(job: ClusterJob) -> Shown:
     left = f"{count(job.units_left, 'part')} of the run not computed yet; logs: {job.logs}"
     again = "Run the same command again when the job has ended."
     return Shown("Work on a cluster", "", [f"Job {job.job} {state}: {left}", again])
+
+
+def _sent(prompts: Mapping[str, str]) -> Section:
+    """The first prompt of each part, as the model read it."""
+    texts = tuple((arrow(name), text) for name, text in prompts.items())
+    return Section("The prompt that was sent", [Text("The first prompt", texts, folded=True)])
 
 
 def _baseline(check: BaselineCheck, title: str) -> Section:

@@ -222,8 +222,25 @@ def task_examples(
         lambda lm, config, run, progress: check_tasks(
             lm, tasks, shots, config.seed, run, config.baseline, progress
         ),
+        sent=lambda lm, config: first_prompts(lm, tasks, shots, config.seed),
         **more,
     )
+
+
+def first_prompts(
+    lm: LanguageModel, tasks: Mapping[str, TaskSides], shots: int, seed: int
+) -> dict[str, str]:
+    """The prompt of the first example of each task, with its shots and, where it has one, its
+    instruction, as this model reads it."""
+    from headscope.lm.prompting import wrap_prompts
+
+    prompts = {}
+    for name, sides in tasks.items():
+        test = dataclasses.replace(sides.test, examples=sides.test.examples[:1])
+        question = asked(test, sides.pool, shots, seed)
+        wordings = question.prompts(question.instructed is not None)
+        (prompts[name],) = wrap_prompts(lm, wordings, test.chat)
+    return prompts
 
 
 def task_inputs(tasks: Mapping[str, TaskSides]) -> dict[str, str]:

@@ -6,18 +6,25 @@
   const STEPS = 16, picker = find("#direction");
 
   all(".head-table").forEach((box) => {
-    const { heads, columns, parts, ranked, threshold, significant, classes, highs, span, shown } = data[box.id];
+    const { heads, columns, parts, ranked, threshold, significant, classes, highs, span, shown, signed } = data[box.id];
     const below = document.getElementById(`${box.id}-below`);
     const first = columns[0][0], shade = find(".shade", box);
     const titles = new Map(columns.map(([key, title]) => [key, title]));
     const ways = new Map(columns.map(([key, , digits, factor]) => [key, { digits, factor }]));
     const state = { part: Object.keys(parts)[0], key: ranked, ascending: false, all: false };
     const share = (value, high = highs[first]) => Math.min(1, Math.max(0, value / high));
+    // An effect counts by its size; its colours have two ends.
+    const size = (value) => (signed ? Math.abs(value) : value);
+    const step = (value, high) => {
+      if (!signed) return `s${Math.round(share(value, high) * STEPS)}`;
+      const half = STEPS / 2, own = Math.round(Math.min(1, Math.abs(value) / high) * half);
+      return own ? `${value < 0 ? "n" : "q"}${own}` : "m0";
+    };
     const values = () => parts[state.part];
     const at = (key, index) => (values()[key] ? values()[key][index] : null);
     // What is yet to be compared with chance: a score from which it has not been taken off.
     const chanceOf = (index) => (first === "score" ? at("chance", index) : null);
-    const by = (index) => at(ranked, index) || 0;
+    const by = (index) => at(ranked, index) || 0, rankedBy = (index) => size(by(index));
     // A number as its column writes it: with so many decimals, times a factor.
     const write = (key, value) => {
       const { digits, factor } = ways.get(key);
@@ -26,7 +33,7 @@
     const said = (key, index) => write(key, at(key, index));
     const classOf = (index) => (classes.find(([, above]) => above === null || by(index) > above) || [""])[0];
     const dotted = (index) => (threshold !== null ? by(index) > threshold :
-      significant && at("low", index) !== null && at("low", index) > Math.max(chanceOf(index) || 0, 0));
+      significant && at("low", index) !== null && (at("low", index) > Math.max(chanceOf(index) || 0, 0) || (signed && at("high", index) < 0)));
     const between = (index) => {
       const ends = [at("low", index), at("high", index)];
       if (ends[0] === null) return NONE;
@@ -41,7 +48,7 @@
       if (pointer) pointer.hidden = key !== ranked;
       cells.forEach((cell, index) => {
         const value = at(key, index), chosen = cell.classList.contains("chosen-head");
-        const colour = value === null ? "na" : `s${Math.round(share(value, highs[key]) * STEPS)}`;
+        const colour = value === null ? "na" : step(value, highs[key]);
         cell.setAttribute("class", `cell ${colour}${chosen ? " chosen-head" : ""}`);
       });
       dots.replaceChildren(...heads.filter((_, index) => dotted(index)).map(([layer, head]) => {
@@ -68,9 +75,9 @@
         const own = heads.map((_, index) => index).filter((index) => heads[index][0] === Number(layer.textContent));
         const numbers = own.map((index) => at(first, index)).filter((value) => value !== null);
         if (!numbers.length) return;
-        const ends = [numbers.reduce((sum, value) => sum + value, 0) / numbers.length, Math.max(...numbers)];
+        const ends = [numbers.reduce((sum, value) => sum + value, 0) / numbers.length, numbers.reduce((most, value) => (size(value) > size(most) ? value : most))];
         ends.forEach((end, place) => {
-          find(".bar", row).style.setProperty(place ? "--h" : "--v", share(end));
+          find(".bar", row).style.setProperty(place ? "--h" : "--v", share(size(end)));
           (place ? highest : mean).textContent = write(first, end);
         });
         if (many) many.textContent = own.filter(dotted).length;
@@ -82,9 +89,9 @@
     keys.forEach((key, column) => { pattern.cells[column].dataset.c = key; });
     function rank() {
       const indices = heads.map((_, index) => index);
-      const order = [...indices].sort((a, b) => by(b) - by(a) || a - b);
+      const order = [...indices].sort((a, b) => rankedBy(b) - rankedBy(a) || a - b);
       const place = new Map(order.map((index, position) => [index, position + 1]));
-      const value = (index) => (state.key === "head" ? index : at(state.key, index));
+      const value = (index) => (state.key === "head" ? index : state.key === ranked ? rankedBy(index) : at(state.key, index));
       const sign = state.ascending ? 1 : -1;
       indices.sort((a, b) => {
         const [one, other] = [value(a), value(b)];

@@ -84,6 +84,7 @@ def draw_head_table(identifier: str, block: HeadTable) -> Drawn:
         "classes": block.classes,
         "highs": {key: highest(block, key) for key in writes},
         "span": _span(block),
+        "signed": block.signed,
         "shown": ROWS,
     }
     choices = tuple(parts) if len(parts) > 1 else ()
@@ -98,9 +99,8 @@ def _shades(block: HeadTable) -> list[Column]:
 def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -> Html:
     first, shades, dots = block.columns[0].key, _shades(block), block.dots(next(iter(block.parts)))
     high = highest(block, first)
-    known = [None if value is None else max(0.0, value) for value in values[first]]
     cells = [
-        Cell(layer, head, ramp_class(known[at], high), marked=dots[at])
+        Cell(layer, head, ramp_class(values[first][at], high, block.signed), marked=dots[at])
         for at, (layer, head) in enumerate(block.heads)
     ]
     layers, width = (1 + max(places) for places in zip(*block.heads, strict=True))
@@ -110,8 +110,8 @@ def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str
         for at in block.ranked()[:5]
     )
     words = (
-        f"{block.title}: {count(len(block.heads), 'head')}, highest {best}. Arrow keys read single "
-        "heads; the table below holds every number."
+        f"{block.title}: {count(len(block.heads), 'head')}, {_most(block)} {best}. Arrow keys read "
+        "single heads; the table below holds every number."
     )
     picture = matrix(cells, *head_axes(layers, width, pitch), pitch, words, data_heads=True)
     options = [tag("option", writes[column.key].title, value=column.key) for column in shades]
@@ -121,8 +121,10 @@ def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str
         by_title = next(c.title for c in block.columns if c.key == block.ranked_by)
         said = f"A dot: {by_title} above {fixed(block.threshold, 2)}. "
     elif block.significant:
-        said = f"A dot: the whole 95\u00a0% interval is above {_floor(block, values)}. "
-    negative = any((v or 0.0) < 0 for part in block.parts.values() for v in part[first])
+        side = "on one side of 0" if block.signed else f"above {_floor(block, values)}"
+        said = f"A dot: the whole 95\u00a0% interval is {side}. "
+    numbers = (value for part in block.parts.values() for value in part[first])
+    negative = not block.signed and any((value or 0.0) < 0 for value in numbers)
     mark = None
     if block.threshold is not None and block.ranked_by == first and block.threshold <= high:
         mark = block.threshold / high
@@ -130,14 +132,23 @@ def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str
         f"{identifier}-map",
         join(
             named(f"Every head: {writes[first].title}"),
-            " One cell each. Darker means higher (in a dark scheme, lighter). ",
+            " One cell each. ",
+            "Blue is below 0, red above. "
+            if block.signed
+            else "Darker means higher (in a dark scheme, lighter). ",
             said,
             "Values below 0 have the colour of 0. " if negative else None,
             "Point at a cell for its numbers; click to mark the head on the whole page.",
         ),
         tag("label", "Colour shows", choice, class_="control script") if len(shades) > 1 else None,
         scroll(picture),
-        ramp_bar("0", number(high), mark, "" if mark is None else fixed(block.threshold, 2)),
+        ramp_bar(
+            number(-high) if block.signed else "0",
+            number(high),
+            mark,
+            "" if mark is None else fixed(block.threshold, 2),
+            block.signed,
+        ),
         class_="heatmap",
     )
 
@@ -145,26 +156,30 @@ def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str
 def _profile(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -> Html:
     first, dots = block.columns[0].key, block.dots(next(iter(block.parts)))
     high = highest(block, first)
-    header = ["Layer", "", "Mean", "Highest"]
+    header = ["Layer", "", "Mean", _most(block).capitalize()]
     if block.threshold is not None:
         header.append(f"> {fixed(block.threshold, 2)}")
     elif block.significant:
-        header.append(f"CI > {_floor(block, values)}")
+        header.append("CI without 0" if block.signed else f"CI > {_floor(block, values)}")
     members: dict[int, list[int]] = {}
     for at, (layer, _) in enumerate(block.heads):
         members.setdefault(layer, []).append(at)
     rows: list[list[Child]] = []
     for layer, of_layer in members.items():
         known = [value for at in of_layer if (value := values[first][at]) is not None]
-        ends = (sum(known) / len(known), max(known)) if known else (None, None)
-        shares = (None if end is None else end / high for end in ends)
+        ends = (sum(known) / len(known), max(known, key=block.size)) if known else (None, None)
+        shares = (None if end is None else block.size(end) / high for end in ends)
         style = var_style(v=next(shares), h=next(shares))
         bar = tag("span", tag("b"), tag("i"), class_="bar", style=style)
         row: list[Child] = [layer, bar, *map(writes[first], ends), sum(dots[at] for at in of_layer)]
         rows.append(row[: len(header)])
     look = "profile dense" if len(members) > MANY_LAYERS else "profile"
     title = f"Layers: {writes[first].title}"
-    words = join(named(title), " Bar: mean over the heads of a layer; tick: its highest head.")
+    of_size = ", of either sign" if block.signed else ""
+    words = join(
+        named(title),
+        f" Bar: mean over the heads of a layer{of_size}; tick: its {_most(block)} head.",
+    )
     return figure(None, words, scroll(table(title, header, rows, class_=look)))
 
 
@@ -267,7 +282,12 @@ def highest(block: HeadTable, key: str) -> float:
             return block.high
         key = first
     known = [_known(value) or 0.0 for part in block.parts.values() for value in part[key]]
-    return max([*known, 0.0]) or 1.0
+    return max([*map(block.size, known), 0.0]) or 1.0
+
+
+def _most(block: HeadTable) -> str:
+    """What the first head of the ranking is."""
+    return "strongest" if block.signed else "highest"
 
 
 def _span(block: HeadTable) -> tuple[float, float]:

@@ -39,12 +39,15 @@ from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
     TaskChoice,
     counterfactuals,
+    first_prompts,
     found_on,
     read_tasks,
     resolved_tasks,
 )
 
 COMMAND = "find attribution"
+#: What a score below 0 means.
+AGAINST = "it makes the answer less likely"
 #: Bootstrap draws of a correlation.
 DRAWS = 1000
 WHY = {
@@ -98,7 +101,7 @@ def find_attribution(
     task = sides.train or sides.test
     lm = config.model.load_for()
     config = replace(config, task=resolved_tasks(lm, config.task, config.model.model))
-    works: dict[str, Any] = {}
+    works: dict[str, Any] = {"first_prompts": first_prompts(lm, tasks, shots, seed)}
 
     def score(run: Run, steps: Steps | None) -> HeadScores:
         works.update(check_tasks(lm, tasks, shots, seed, run, config.baseline, progress))
@@ -140,7 +143,7 @@ def _patched(scores: HeadScores, seed: int) -> Correlation | None:
 def _show(result: AttributionResult, run: Path) -> Shown:
     examples = result.examples or 0
     unit = " nats a token" if result.measure == "loss" else " in logits"
-    cautions, said = few_caution(examples, "example"), [strongest(result.scored, unit)]
+    cautions, said = few_caution(examples, "example"), [strongest(result.scored, unit, AGAINST)]
     if result.corruption <= 0:
         cautions.append(
             "Corrupted inputs do not make the answer less likely, so the scores have no meaning."
@@ -175,7 +178,7 @@ def _show(result: AttributionResult, run: Path) -> Shown:
                 "(EAP-IG, Hanna et al. 2024), or those of the clean input (--steps 0)."
             ),
         ],
-        head_table("Every head, highest first", {name: result.scored}),
+        head_table("Every head, strongest first", {name: result.scored}, signed=True),
     )
 
 

@@ -67,6 +67,7 @@ from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
     TaskChoice,
     answers,
+    first_prompts,
     found_on,
     read_tasks,
     resolved_tasks,
@@ -213,6 +214,7 @@ def find_causal_gating(
             CausalGatingResult,
             scores,
             **works,
+            first_prompts=first_prompts(lm, tasks, shots, fit.seed),
             evidence=table(losses, fit.seed),
             details=details,
             data=data,

@@ -210,7 +210,8 @@ def _show(result: KnockoutsResult, run: Path) -> Shown:
             ),
         ],
         head_table(
-            "Every head, highest first", parts, (), Column("score", "Effect"), significant=True
+            "Every head, strongest first", parts, (), Column("score", "Effect"),
+            significant=True, signed=True,
         ),
     )  # fmt: skip
 

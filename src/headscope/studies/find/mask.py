@@ -59,6 +59,7 @@ from headscope.studies.survey_plans import SurveyPlan
 from headscope.studies.tasks import (
     TaskChoice,
     answers,
+    first_prompts,
     found_on,
     read_tasks,
     resolved_tasks,
@@ -182,6 +183,7 @@ def find_mask(
         parts = {name: sides.train for name, sides in tasks.items() if sides.train is not None}
         return FoundMask(
             **works,
+            first_prompts=first_prompts(lm, tasks, shots, config.seed),
             scored=heads,
             selected=selected,
             kept_share=selected / lm.geometry.total,

@@ -195,7 +195,9 @@ def _every_head(parts: Mapping[str, Sequence[ScoredHead]], result: PatchingResul
         Column("mean", "Mean effect", "mean of language and concept, which --heads ranks by"),
     )
     score = Column("score", "Effect", "change in the probability of the patched answer")
-    return head_table("Every head, highest first", with_mean, columns, score, significant=True)
+    return head_table(
+        "Every head, strongest first", with_mean, columns, score, significant=True, signed=True
+    )
 
 
 def _clean(result: PatchingResult) -> Table:

@@ -164,7 +164,10 @@ def _ready(
     sides = examples.parts[PART]
     tested = _asked(lm, config, sides.test, sides.test_path)
     texts = {PART: [question.prompt for question in tested]}
-    return config, replace(examples, prompted={PART: tested}, texts=texts)
+    sent = {PART: tested[0].prompt}
+    return config, replace(
+        examples, prompted={PART: tested}, texts=texts, sent=lambda lm, config: sent
+    )
 
 
 def _asked(

@@ -58,7 +58,13 @@ from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import parts_of
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat, run_with_model
-from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
+from headscope.studies.pairs import (
+    PairsChoice,
+    first_prompts,
+    pair_cautions,
+    pair_inputs,
+    read_directions,
+)
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -132,7 +138,12 @@ def find_translation(
         how = config.threshold, config.rank, config.inactive
         parts = {pair: describe(part, *how) for pair, part in scores.items()}
         together = vars(describe_all(scores, *how))
-        return TranslationResult(**together, **works, directions=parts if len(parts) > 1 else None)
+        return TranslationResult(
+            **together,
+            **works,
+            directions=parts if len(parts) > 1 else None,
+            first_prompts=first_prompts(lm, directions, config.score),
+        )
 
     settings, data = {"settings": config}, pair_inputs(directions)
     kind, seed = TranslationResult, config.score.seed

@@ -60,6 +60,7 @@ from headscope.studies.verify.writing import (
     few_prompts,
     groups_of,
     keep_numbers,
+    sent_of,
     unmeasured,
     writing_cases,
     writing_extras,
@@ -209,7 +210,9 @@ def _ready(
             "some prompts are texts and others conversations; give them in runs of their own, or "
             "all through the chat template with --chat"
         )
-    return config, replace(examples, prompted=prompts, texts=texts, chat=kinds == {False})
+    return config, replace(
+        examples, prompted=prompts, sent=sent_of(prompts), texts=texts, chat=kinds == {False}
+    )
 
 
 @dataclass(frozen=True)

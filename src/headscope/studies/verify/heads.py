@@ -318,6 +318,7 @@ def _show(result: RemovedHeads, run: Path) -> Shown:
             columns,
             Column("score", "Change of NLL"),
             significant=True,
+            signed=True,
         ),
     )
 

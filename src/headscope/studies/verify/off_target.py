@@ -52,6 +52,7 @@ from headscope.studies.verify.writing import (
     groups_of,
     in_words,
     keep_numbers,
+    sent_of,
     unmeasured,
     writing_cases,
     writing_extras,
@@ -211,7 +212,7 @@ def _ready(
         for code, file in examples.parts.items()
     }
     texts = {code: [prompt.text for prompt in own] for code, own in prompts.items()}
-    return config, replace(examples, prompted=prompts, texts=texts)
+    return config, replace(examples, prompted=prompts, sent=sent_of(prompts), texts=texts)
 
 
 def _translations(

@@ -43,6 +43,7 @@ from headscope.studies.verify.writing import (
     fitted,
     groups_of,
     keep_numbers,
+    sent_of,
     unmeasured,
     writing_cases,
     writing_extras,
@@ -246,7 +247,7 @@ def _ready(
 
     config = replace(config, chat=uses_chat(lm, config.chat if config.texts.data else False))
     prompts = {code: _prompted(config, file, lm) for code, file in examples.parts.items()}
-    return config, replace(examples, prompted=prompts)
+    return config, replace(examples, prompted=prompts, sent=sent_of(prompts))
 
 
 def _prompted(

@@ -46,6 +46,7 @@ from headscope.studies.verify.writing import (
     in_words,
     keep_numbers,
     run_languages,
+    sent_of,
     writing_cases,
     writing_extras,
     writing_heads,
@@ -142,7 +143,8 @@ def _ready(
         pair: tuple(given_prompt(lm, prompt, chat, most) for prompt in file.prompts)
         for pair, file in examples.parts.items()
     }
-    return replace(config, chat=chat), replace(examples, prompted=prompts)
+    examples = replace(examples, prompted=prompts, sent=sent_of(prompts))
+    return replace(config, chat=chat), examples
 
 
 def _heads(lm: LanguageModel, config: VerifyTransfer, examples: Examples[TransferFile]) -> Chosen:

@@ -30,7 +30,7 @@ from headscope.studies.comparison_page import Extras
 from headscope.studies.shows import few_parts
 from headscope.verify.language_texts.conditions import FULL, SPECIFIC, LanguageHeads, language_heads
 from headscope.verify.writing.measures import OWN, A, B, Numbers
-from headscope.verify.writing.texts import Group, write
+from headscope.verify.writing.texts import Group, Prompt, write
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -98,6 +98,14 @@ def about_prompts(bench: Bench[Any, AnyFile]) -> dict[str, dict[str, str | int]]
         part: {"path": file.path, "digest": file.digest, "prompts": len(bench.prompted[part])}
         for part, file in bench.parts.items()
     }
+
+
+def sent_of(
+    prompts: Mapping[str, Sequence[Prompt]],
+) -> Callable[[LanguageModel, Any], Mapping[str, str]]:
+    """What `Examples` says was sent, of the prompts of each part."""
+    first = {part: of_part[0].text for part, of_part in prompts.items()}
+    return lambda lm, config: first
 
 
 def groups_of(bench: Bench[Any, Any]) -> list[Group]:
