@@ -65,10 +65,15 @@ def test_the_report_can_be_written_again_elsewhere(
     assert command("report", run).out == f"report: {(run / 'report.html').resolve()}\n"
 
 
-def test_one_file_cannot_hold_the_reports_of_several_runs(command: Command, tmp_path: Path) -> None:
-    code, said, err = command("report", "one", "two", "--out", tmp_path / "report.html")
-    assert (code, said) == (2, "")
-    assert "--out names one file for 2 runs" in err
+def test_of_several_runs_one_page_tells_the_findings(
+    command: Command, arguments: tuple[object, ...], tmp_path: Path
+) -> None:
+    assert command(*arguments).code == 0
+    run, page = Path(str(arguments[-1])), tmp_path / "all.html"
+    told = json_of(command("report", run, run, "--out", page, "--json").out)
+    assert told["overview"] == str(page.resolve())
+    assert told["reports"] == [str((run / "report.html").resolve())] * 2
+    assert page.read_text("utf-8").count(">atlas</") == 2
 
 
 def test_a_report_replaces_reports_alone(

@@ -7,6 +7,8 @@ from dataclasses import replace
 from math import sin
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import paper_run_helpers as made
 from headscope.report.drawing.blocks import draw
@@ -264,6 +266,29 @@ def test_a_table_of_heads_ranks_by_its_column_and_holds_every_number_for_its_scr
     held = drawn.data["a"]["parts"]["en-de"]
     assert held["score"] == pytest.approx(scores, abs=1e-6)
     assert [tuple(each) for each in drawn.data["a"]["heads"]] == list(heads)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=1, max_size=40))
+def test_effects_of_either_sign_are_ranked_by_size_and_have_a_colour_each(
+    effects: list[float],
+) -> None:
+    ends = {"low": [value - 0.1 for value in effects], "high": [value + 0.1 for value in effects]}
+    block = HeadTable(
+        "Heads",
+        tuple((0, at) for at in range(len(effects))),
+        (Column("score", "Effect"), Column("low", ""), Column("high", "")),
+        {"all": {"score": effects, **ends}},
+        significant=True,
+        signed=True,
+    )
+    order = block.ranked()
+    assert [abs(effects[at]) for at in order] == sorted(map(abs, effects), reverse=True)
+    assert block.dots("all") == [abs(value) > 0.1 for value in effects]
+    colours = re.findall(r'class="cell ([a-z])(\d+)"', draw("a", block).html)
+    most = max(map(abs, effects)) or 1.0
+    for (side, step), value in zip(colours, effects, strict=True):
+        assert int(step) == round(abs(value) / most * 8)
+        assert side == ("m" if not int(step) else "n" if value < 0 else "q")
 
 
 def test_a_column_of_tiny_numbers_is_written_in_powers_of_ten() -> None:

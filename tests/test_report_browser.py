@@ -85,7 +85,12 @@ def sentence(at: int, text: str = "", words: str = "Mira opened the door") -> Se
     return Sentence(direction, f"{at}{text}", source, reference, outputs, chrf, linked)
 
 
-def page_file(path: Path, text: str = "", sentences: tuple[Sentence, ...] = ()) -> Path:
+def page_file(
+    path: Path,
+    text: str = "",
+    sentences: tuple[Sentence, ...] = (),
+    table: HeadTable | None = None,
+) -> Path:
     """The page of a run that shows blocks of every kind; `text` stands in all of its texts."""
     labels = {
         "original": f"Original{text}",
@@ -121,7 +126,7 @@ def page_file(path: Path, text: str = "", sentences: tuple[Sentence, ...] = ()) 
         [f"Few sentences.{text}"],
         [("model", f"pocket{text}")],
         [
-            Section("Heads", [head_table()]),
+            Section("Heads", [table or head_table()]),
             Section(
                 "Maps",
                 [
@@ -206,10 +211,22 @@ def test_the_choice_changes_map_layers_and_ranking(browser: Any, report: Path) -
         assert colours(page) == before
 
 
-def test_the_script_draws_what_the_page_was_written_with(browser: Any, report: Path) -> None:
-    drawn = []
+def effects() -> HeadTable:
+    """Effects of either sign, the strongest below 0, with their intervals."""
+    values = [at % 7 / 10 - 0.4 for at in range(len(HEADS))]
+    ends = {"low": [value - 0.15 for value in values], "high": [value + 0.15 for value in values]}
+    columns = (Column("score", "Effect"), Column("low", ""), Column("high", ""))
+    parts = {"all": {"score": values, **ends}}
+    return HeadTable("Heads", HEADS, columns, parts, significant=True, signed=True)
+
+
+@pytest.mark.parametrize("table", [head_table(), effects()], ids=["scores", "effects"])
+def test_the_script_draws_what_the_page_was_written_with(
+    browser: Any, table: HeadTable, tmp_path: Path
+) -> None:
+    file, drawn = page_file(tmp_path / "run", table=table), []
     for enabled in (True, False):
-        with visit(browser, report, java_script_enabled=enabled) as page:
+        with visit(browser, file, java_script_enabled=enabled) as page:
             texts = [page.page.locator(f"{name} tbody").text_content()
                      for name in (".ranking", ".profile")]  # fmt: skip
             cells = page.page.locator(".heatmap .cell")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from html import unescape
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -14,8 +15,10 @@ from headscope.heads import Geometry, HeadScores
 from headscope.results.common import ModelFacts, ScoredHead
 from headscope.results.head_scores import NeedlePlace, RetrievalResult
 from headscope.runs import encode, open_run
+from headscope.shown.blocks import Forest
+from headscope.shown.words import fixed
 from headscope.studies import report
-from headscope.studies.report import write_report
+from headscope.studies.report import write_overview, write_report
 from removal_report_helpers import write_removal
 
 
@@ -74,6 +77,31 @@ def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"command": "of tomorrow"}', encoding="utf-8")
     with pytest.raises(InputError, match="'of tomorrow', which has no report"):
         write_report(tmp_path)
+
+
+def test_several_runs_stand_in_one_table_with_what_their_pages_say(tmp_path: Path) -> None:
+    runs = [write_removal(tmp_path / name / "run", sentences=3) for name in ("<b>a", "b")]
+    overview = write_overview(runs)
+    assert overview == tmp_path / "reports.html"
+    html = overview.read_text("utf-8")
+    assert "<b>a/run" not in html
+    links = [unquote(link) for link in re.findall(r'href="\./([^"#]+)"', html)]
+    assert links == [f"{name}/run/report.html" for name in ("<b>a", "b")]
+    text = unescape(re.sub(r"<[^>]+>", "", html)).replace("\u202f", "\u2009")
+    for run in runs:
+        result = report.read_run(run)
+        shown = report.shown_of(report.study_of("verify removal"), result, run)
+        assert " ".join(shown.finding[:1]) in text
+        assert isinstance(shown.figure, Forest)
+        for gap in shown.figure.rows[0][1]:
+            assert fixed(gap.value, shown.figure.digits) in text
+            assert f"selected \u2212 {gap.control}" in text
+    # From elsewhere nothing is linked; what is no run is refused, and no page is written.
+    beside = write_overview(runs, tmp_path / "pages" / "all.html")
+    assert 'href="./' not in beside.read_text("utf-8")
+    with pytest.raises(InputError, match="is not a folder"):
+        write_overview([*runs, tmp_path / "nothing"], tmp_path / "none.html")
+    assert not (tmp_path / "none.html").exists()
 
 
 GEOMETRY = Geometry((5, 0, 40))

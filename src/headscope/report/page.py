@@ -42,8 +42,9 @@ class Page:
     chosen: str = ""
 
 
-def page_of(shown: Shown, run: Path, command: str) -> Page:
-    """The page of a run in this folder: verdict and figure, then sections, last how it was made."""
+def page_of(shown: Shown, run: Path | None, command: str) -> Page:
+    """The page of a run in this folder, or of none: verdict and figure, then sections, last how it
+    was made."""
     first = draw("figure", shown.figure) if shown.figure else None
     sections, drawn = [("summary", "", _finding(shown, first))], [first] if first else []
     following = ["the figure"] if first and first.parts else []
@@ -69,7 +70,7 @@ def page_of(shown: Shown, run: Path, command: str) -> Page:
     return Page(
         f"{shown.title} \u00b7 headscope",
         _masthead(shown, command),
-        [*sections, ("provenance", "Provenance", about_run(run))],
+        [*sections, *([("provenance", "Provenance", about_run(run))] if run else [])],
         named_parts if len(parts) > 1 else (),
         {key: value for block in drawn for key, value in block.data.items()},
         tuple(dict.fromkeys(script for block in drawn for script in block.scripts)),

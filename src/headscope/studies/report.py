@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -16,17 +18,22 @@ from headscope.report.frames import frames_of, tables_of
 from headscope.report.notebook import artifact_page, block_of, page_in_frame
 from headscope.report.page import page_of, render
 from headscope.results.common import ComparedResult
-from headscope.runs import Result, Signature, file_digest
+from headscope.runs import Result, Signature, entry, file_digest
 from headscope.runs.reading import naming, read_object, result_of, result_so_far
 from headscope.settings import Option, Settings
-from headscope.shown.blocks import Section, Shown
+from headscope.shown.blocks import Cell, Forest, Row, Section, Shown, Table
+from headscope.shown.words import count
 from headscope.studies.registry import COMMANDS, study_of
 from headscope.studies.study import OUT_FILE, Study, shown_of
 
 
 @dataclass(frozen=True)
 class Report(Settings):
-    """Write the HTML report of each run, without --out as report.html in its folder."""
+    """Write the HTML report of each run, as report.html in its folder.
+
+    Of several runs also one page with the verdict of each, beside their folders or where --out
+    says; --out of a single run is its report.
+    """
 
     folders: Annotated[
         tuple[Path, ...], Option("Folders of finished runs.", metavar="RUN...", argument=True)
@@ -43,9 +50,83 @@ def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = Non
     report.
     """
     folder = Path(run)
-    file = folder / "report.html" if out is None else Path(out)
+    shown, command = _read(folder)
+    with naming(folder / "result.json", f"`headscope {command}`"):
+        document = render(page_of(shown, folder, command))
+    return _write(folder / "report.html" if out is None else Path(out), document)
+
+
+def write_overview(
+    runs: Sequence[str | PathLike[str]], out: str | PathLike[str] | None = None
+) -> Path:
+    """Write what each of several runs found as one table in one HTML file, and return its path.
+
+    A row a run: its model and command, its finding, and of a comparison the differences that its
+    figure begins with. `out` is the file, by default `reports.html` in the folder that all of them
+    lie in; runs below that file's folder are linked. Raises `InputError` as `write_report` does.
+    """
+    folders = [Path(run).resolve() for run in runs]
+    around = Path(os.path.commonpath([folder.parent for folder in folders]))
+    file = (around / "reports.html" if out is None else Path(out)).resolve()
+    runs_shown = {folder: _read(folder) for folder in folders}
+    gaps = {folder: _first_gaps(shown) for folder, (shown, _) in runs_shown.items()}
+    controls = dict.fromkeys(control for own in gaps.values() for control in own)
+    rows = [
+        Row(
+            folder.name,
+            (
+                Cell(command, link=_link(folder, file)),
+                Cell(_model(shown)),
+                Cell(" ".join(shown.finding[:1])),
+                *(gaps[folder].get(control, Cell()) for control in controls),
+            ),
+        )
+        for folder, (shown, command) in runs_shown.items()
+    ]
+    table = Table(
+        "What each run found",
+        ("command", "model", "finding", *(f"selected \u2212 {control}" for control in controls)),
+        tuple(sorted(rows, key=lambda row: [cell.words for cell in row.cells[:2]])),
+        note="Differences are of the first row of a run's figure, in the unit of its finding",
+    )
+    models = {_model(shown) for shown, _ in runs_shown.values()}
+    shown = Shown(
+        "Runs side by side",
+        "What did each run find?",
+        [f"{count(len(rows), 'run')} of {count(len(models), 'model')}."],
+        sections=[Section("Runs", [table])],
+    )
+    return _write(file, render(page_of(shown, None, "report")))
+
+
+def _model(shown: Shown) -> str:
+    return dict(shown.facts).get("model", "")
+
+
+def _first_gaps(shown: Shown) -> dict[str, Cell]:
+    """The differences from each control that a figure begins with, with their intervals."""
+    if not isinstance(shown.figure, Forest) or not shown.figure.rows:
+        return {}
+    (_, first), *_ = shown.figure.rows
+    return {gap.control: Cell.of(gap, shown.figure.digits) for gap in first}
+
+
+def _link(folder: Path, file: Path) -> str:
+    """The report of a run, from a page that lies above it."""
+    place = folder / "report.html"
+    return str(place.relative_to(file.parent)) if place.is_relative_to(file.parent) else ""
+
+
+def _write(file: Path, document: str) -> Path:
     if file.is_dir():
         raise InputError(f"{file}: is a folder; name a file for the report")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(file, document.encode())
+    return file
+
+
+def _read(folder: Path) -> tuple[Shown, str]:
+    """What a run shows, or shows so far, and its command."""
     if not folder.is_dir():
         raise InputError(f"{folder}: is not a folder; name the folder of a finished run")
     command = _command(folder)
@@ -65,11 +146,7 @@ def write_report(run: str | PathLike[str], out: str | PathLike[str] | None = Non
                 f"{folder}: this run is not finished; run the same command again to finish it"
             )
         shown = _shown(replace(so_far, pending=True), folder)
-    with naming(folder / "result.json", what):
-        document = render(page_of(shown, folder, command))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(file, document.encode())
-    return file
+    return shown, command
 
 
 def read_run(folder: str | PathLike[str]) -> Any:
@@ -174,22 +251,20 @@ def _has_page(command: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Reports(Result):
-    """The pages that were written; `run` is the first."""
+    """The pages that were written; `run` is the first report, `overview` that of all runs."""
 
     reports: tuple[str, ...]
+    overview: str | None = entry(absent=True)
 
 
 def _report(config: Report, out: Path | None) -> Reports:
     started = time.monotonic()
     runs = config.folders
-    if out is not None and len(runs) > 1:
-        raise InputError(
-            f"--out names one file for {len(runs)} runs; leave it out, and each report goes into "
-            "its own run folder"
-        )
     if out is not None and out.is_file() and out.read_bytes()[:9].lower() != b"<!doctype":
         raise InputError(f"{out} exists and holds no report; name another file with --out")
-    files = [write_report(run, out) for run in runs]
+    alone = len(runs) == 1
+    files = [write_report(run, out if alone else None) for run in runs]
+    overview = None if alone else str(write_overview(runs, out))
     # A report follows from the runs it shows.
     inputs = {str(number): file_digest(run / "run.json") for number, run in enumerate(runs, 1)}
     return Reports(
@@ -197,11 +272,13 @@ def _report(config: Report, out: Path | None) -> Reports:
         run=str(files[0]),
         seconds=time.monotonic() - started,
         reports=tuple(str(file.resolve()) for file in files),
+        overview=overview,
     )
 
 
 def _text(result: Reports) -> str:
-    return "\n".join(f"report: {file}" for file in result.reports)
+    overview = [f"overview: {result.overview}"] if result.overview else []
+    return "\n".join([*overview, *(f"report: {file}" for file in result.reports)])
 
 
 command = Study(Report, _report, _text, out=OUT_FILE)
