@@ -33,7 +33,7 @@ from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, parts_of, scores_run
 from headscope.studies.find.translation_score import write_found_on
 from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat
-from headscope.studies.pairs import PairsChoice, read_test_directions
+from headscope.studies.pairs import PairsChoice, first_prompts, read_test_directions
 from headscope.studies.shows import (
     by_luck,
     candidates,
@@ -169,7 +169,11 @@ def removal_scores(
     """Score heads by what removals do to translations, in a run folder; first the model as it is
     translates. `signed` counts in the run's signature, too; for the rest see `scores_run`."""
     lm, directions, removal, reference = on
-    works: dict[str, Any] = {"reference_text": reference.facts}  # and as `Checked` has them
+    # And as `Checked` has them.
+    works: dict[str, Any] = {
+        "reference_text": reference.facts,
+        "first_prompts": first_prompts(lm, directions, removal),
+    }
 
     def scored(run: Run, _: Steps | None) -> Scored:
         texts = removal.measure not in (None, ("loss",))  # nothing is taken off references

@@ -127,6 +127,7 @@ def _read(config: VerifyTasks) -> Examples[LoadedTask]:
         works=partial(_works, loaded),
         signed={"tasks": {task.name: [*task.groups] for task in loaded}, "harness": harness},
         provenance={"lm_eval": harness},
+        sent=lambda lm, config: {task.name: task.examples[0].prompt for task in loaded},
     )
 
 
