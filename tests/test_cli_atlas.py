@@ -73,7 +73,7 @@ def test_of_several_runs_one_page_tells_the_findings(
     told = json_of(command("report", run, run, "--out", page, "--json").out)
     assert told["overview"] == str(page.resolve())
     assert told["reports"] == [str((run / "report.html").resolve())] * 2
-    assert page.read_text("utf-8").count(">atlas</") == 2
+    assert page.read_text("utf-8").count(">atlas</") == 1  # one run, though it is named twice
 
 
 def test_a_report_replaces_reports_alone(

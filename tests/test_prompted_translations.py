@@ -421,9 +421,9 @@ def test_answers_alone_are_measured_and_the_whole_is_kept(
     "words",
     [
         "find translation-score --pair en-de --decode greedy --shots 2",
-        "verify removal --pair en-de --pair de-en --heads 5.1 --measure text --shots 2",
-        "verify circuit --task plural-de --heads 5.1,4.3 --k 1 --k 2 --shots 2",
-        "verify off-target --heads 5.1 --language de",
+        "verify removal --pair en-de --pair de-en --heads 5.1 --measure text --shots 2 --draws 1",
+        "verify circuit --task plural-de --heads 5.1,4.3 --k 1 --k 2 --shots 2 --draws 1",
+        "verify off-target --heads 5.1 --language de --draws 1",
     ],
 )
 def test_the_first_prompts_of_a_result_are_what_the_model_was_given(
@@ -438,7 +438,7 @@ def test_the_first_prompts_of_a_result_are_what_the_model_was_given(
 
     monkeypatch.setattr(tokens, "tokenized", reading)
     run = tmp_path / "run"
-    said = command(*words.split(), "--limit", 3, "--out", run, "--json", "--draws", 1)
+    said = command(*words.split(), "--limit", 3, "--out", run, "--json")
     assert said.code == 0, said.err
     prompts = json_of(said.out)["first_prompts"]
     assert prompts and all(any(text.startswith(own) for text in read) for own in prompts.values())

@@ -268,7 +268,7 @@ def test_a_table_of_heads_ranks_by_its_column_and_holds_every_number_for_its_scr
     assert [tuple(each) for each in drawn.data["a"]["heads"]] == list(heads)
 
 
-@given(st.lists(st.floats(-1, 1), min_size=1, max_size=40))
+@given(st.lists(st.integers(-99, 99).map(lambda number: number / 100), min_size=1, max_size=40))
 def test_effects_of_either_sign_are_ranked_by_size_and_have_a_colour_each(
     effects: list[float],
 ) -> None:
