@@ -77,7 +77,7 @@ def write_overview(
             (
                 Cell(command, link=_link(folder, file)),
                 Cell(_model(shown)),
-                Cell(" ".join(shown.finding[:1])),
+                Cell(shown.warning if shown.muted else " ".join(shown.finding[:1])),
                 *(gaps[folder].get(control, Cell()) for control in controls),
             ),
         )
