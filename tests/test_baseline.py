@@ -236,6 +236,24 @@ def test_a_model_that_fails_behind_its_shots_is_asked_behind_others(
     assert "--seed 1" in told["baseline_check"]["try"] and "--seed 1" in said.err
 
 
+def test_what_is_written_behind_other_shots_is_asked_for(
+    command: Callable[..., Any], tmp_path: Path
+) -> None:
+    # The bundled model has no examples in its training, so few shots lead it astray.
+    words = "verify removal --pair en-de --heads 5.1 --measure loss --limit 24 --shots 2 --draws 1"
+    told = json_of(command(*words.split(), "--out", tmp_path / "run", "--json").out)
+    check = told["baseline_check"]["en-de"]
+    assert check["works"] is False and "works_behind_other_shots" in check["counts"]
+    rows = [
+        json.loads(line)["record"][1]
+        for part in ("baseline", "baseline, other shots")
+        for line in (tmp_path / "run" / "parts" / f"{part}.jsonl").open()
+    ]
+    first, other = rows
+    assert [row[:2] for row in first] == [row[:2] for row in other]
+    assert [row[2] for row in first] != [row[2] for row in other]
+
+
 @pytest.fixture(scope="module")
 def untrained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A model that learned nothing, and sentence pairs whose text a page has to escape."""

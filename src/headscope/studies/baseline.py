@@ -65,10 +65,10 @@ def check_translations(
         for name, pairs in directions.items()
     }
 
-    def ask(part: str, asked: Mapping[str, PairFile]) -> None:
+    def ask(part: str, asked: Mapping[str, PairFile], *unit: str) -> None:
         if run.read_part(part) or not asked:
             return
-        made = continuations(lm, list(asked.values()), settings, run, TITLE, progress)
+        made = continuations(lm, list(asked.values()), settings, run, TITLE, progress, *unit)
         for (name, pairs), outputs in zip(asked.items(), made, strict=True):
             texts = [output.text for output in outputs]
             answers = answers_of(pairs, texts) if settings.answer_only else texts
@@ -86,7 +86,7 @@ def check_translations(
         for name, check in first.items()
         if check.works is False and (drawn := _other_shots(directions[name], rules, settings.seed))
     }
-    ask(OTHERS, others)
+    ask(OTHERS, others, OTHERS)
     shots = max((len(pairs.shots) for pairs in directions.values()), default=0)
     tried = " or ".join([*_tries(lm, shots, settings.chat, settings.seed), "another --template"])
     return judge_translations(run, rules, settings.seed, tried, answer_only)

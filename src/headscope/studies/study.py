@@ -72,7 +72,9 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
         return _job(result)
     if isinstance(result, PlannedWork):
         planned = [part.words for part in result.plan]
-        sections = [_sent(result.first_prompts)] if result.first_prompts else []
+        sections = (
+            [replace(_sent(result.first_prompts), brief=True)] if result.first_prompts else []
+        )
         return Shown("What it takes", "", planned, sections=sections)
     shown = study.show(result, run)
     if result.pending:

@@ -267,10 +267,11 @@ def continuations(
     run: Run | None = None,
     title: str = "translating",
     progress: Progress | None = None,
+    unit: str = TRANSLATIONS,
 ) -> list[list[Written]]:
     """Greedy translations by the model as it is now, with how they ended, by direction.
 
-    Those of the untouched model are kept in `run`, for `generate`.
+    Those of the untouched model are kept in `run` under the name of the `unit`, for `generate`.
     """
     wordings, limits, settings, special = prompts_with_limits(lm, directions, config)
     keys = _keys(wordings, limits, settings, special)
@@ -286,7 +287,7 @@ def continuations(
         if report:
             report(0, len(keys))
         decides = alone(lm, [keys, settings.batch_tokens])
-        texts = kept_here(run, UNTOUCHED, TRANSLATIONS, lambda: written(report), decides)
+        texts = kept_here(run, UNTOUCHED, unit, lambda: written(report), decides)
     return _by_direction([Written(*texts[key]) for key in keys], directions)
 
 
