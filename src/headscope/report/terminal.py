@@ -75,6 +75,14 @@ def text_of(
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
+def _text(name: str, words: str) -> list[str]:
+    """A text behind its name; one of several lines below it, line by line."""
+    first, *more = words.strip("\n").split("\n")
+    if not more:
+        return [f"{name}: {_plain(first) or '(nothing)'}"]
+    return [f"{name}:", *(f"  {_plain(line)}" for line in (first, *more))]
+
+
 def _wrapped(sentences: Iterable[str], width: int) -> list[str]:
     return [
         _plain(line)
@@ -121,7 +129,7 @@ def _block(block: Block, width: int) -> list[str]:
             lines += [f"{name}: {number(value)}" for name, value in block.references]
             return lines
         case Text():
-            return [f"{name}: {_plain(words) or '(nothing)'}" for name, words in block.texts]
+            return [line for name, words in block.texts for line in _text(name, words)]
         case NotMeasured():
             return [f"{block.title}: not measured, {block.why}"]
         case Sentences():
