@@ -374,9 +374,9 @@ def test_the_speeds_of_rating_are_the_stored_ones() -> None:
     one, two = (workers[name]["scored_tokens_per_second"] for name in ("whole", "two"))
     assert told["bundled, one thread"][1] == f"{one:,.0f}; two workers {two:,.0f}"
     for model, name, prefix in (
-        ("Gemma 3 270M, two busy cores", "real-models", "rate"),
-        ("Qwen2.5-Coder 0.5B, one thread", "replication", r"0\.5b-rate"),
-        ("Qwen2.5-Coder 1.5B, one thread", "replication", r"1\.5b-rate"),
+        ("Gemma 3 270M, two cores", "real-models", "rate"),
+        ("Qwen2.5-Coder 0.5B, two cores", "replication", r"0\.5b-rate"),
+        ("Qwen2.5-Coder 1.5B, two cores", "replication", r"1\.5b-rate"),
     ):
         assert told[model][1] == speeds(name, prefix)
     (gpu,) = stored("gpu-h100-rating")["rows"]
