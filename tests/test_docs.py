@@ -87,7 +87,7 @@ def sentences(page: str) -> Iterator[str]:
     prose = re.sub(r"^(?:\||#+ |!\[).*$", "", FENCE.sub("\n", page), flags=re.MULTILINE)
     prose = re.sub(r"`[^`]+`", "`code`", re.sub(r"\]\([^)]*\)", "]", prose))
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[*-]|\d+\.) )", prose):
-        yield from re.split(r"(?<=[.!?])[*”)\]]*\s+", paragraph.strip())
+        yield from filter(None, re.split(r"(?<=[.!?])[*”)\]]*\s+", paragraph.strip()))
 
 
 def words(text: str) -> int:
