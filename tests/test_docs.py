@@ -36,6 +36,11 @@ SITE = ROOT / "site"
 PAGES = sorted(DOCS.rglob("*.md"))
 TOLD = [ROOT / "README.md", *PAGES]
 FENCE = re.compile(r"^```([\w-]*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
+#: Pages that somebody reads from their beginning, each for one kind of reader.
+READ = [ROOT / "README.md"] + [
+    DOCS / f"{name}.md"
+    for name in ("start", "which-heads", "corpora", "lesson", "languages", "models")
+]
 
 
 def tool(name: str) -> ModuleType:
@@ -75,6 +80,40 @@ def blocks(file: Path, *languages: str) -> Iterator[str]:
     for language, text in FENCE.findall(file.read_text(encoding="utf-8")):
         if language in languages:
             yield text
+
+
+def sentences(page: str) -> Iterator[str]:
+    """The prose of a page, without code blocks, tables, headings and pictures."""
+    prose = re.sub(r"^(?:\||#+ |!\[).*$", "", FENCE.sub("\n", page), flags=re.MULTILINE)
+    prose = re.sub(r"`[^`]+`", "`code`", re.sub(r"\]\([^)]*\)", "]", prose))
+    for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[*-]|\d+\.) )", prose):
+        yield from filter(None, re.split(r"(?<=[.!?])[*”)\]]*\s+", paragraph.strip()))
+
+
+def words(text: str) -> int:
+    return len(re.findall(r"\S*\w\S*", text))
+
+
+@pytest.mark.parametrize("file", READ, ids=lambda file: file.name)
+def test_no_sentence_of_a_page_for_readers_is_long(file: Path) -> None:
+    told = list(sentences(file.read_text(encoding="utf-8")))
+    assert [one for one in told if words(one) > 30] == []
+    assert len(told) > 20
+
+
+def test_sentences_are_counted_without_what_is_no_prose() -> None:
+    page = "# A title\n\nOne two.\nThree *four.* `five six` [seven](a b).\n\n```\nx y\n```\n\n"
+    assert [words(one) for one in sentences(page + "| a | b |\n* eight nine\n* ten")] == [
+        2,
+        2,
+        2,
+        2,
+        1,
+    ]
+
+
+def test_the_readme_is_read_in_five_minutes() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 1200
 
 
 def command_lines() -> list[tuple[str, str]]:

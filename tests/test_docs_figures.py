@@ -30,11 +30,15 @@ COMMIT = re.compile(r"commit `([0-9a-f]{7})`")
 
 
 def traced() -> list[tuple[Path, list[str], list[str]]]:
-    """Each row of the page's tables: the stored file, the hashes of runs, and the commits."""
-    rows = []
+    """Each row of the page's tables of sources: the stored file, the hashes of runs, and the
+    commits. Tables with other columns are of figures themselves.
+    """
+    rows: list[tuple[Path, list[str], list[str]]] = []
+    inside = False
     for line in (ROOT / "docs" / "figures.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if not line.startswith("| ") or cells[1:] == COLUMNS[1:]:
+        inside = line.startswith("|") and (inside or cells[1:] == COLUMNS[1:])
+        if not inside or not line.startswith("| ") or cells[1:] == COLUMNS[1:]:
             continue
         assert len(cells) == len(COLUMNS), line
         (name,) = re.findall(r"`([^`]+)`", cells[3])
@@ -296,18 +300,40 @@ def test_the_table_of_masks_is_that_of_the_stored_runs() -> None:
         ]
 
 
-def test_the_table_of_languages_is_that_of_the_stored_run() -> None:
-    told, (matrix, _) = (
-        rows("languages.md"),
-        stored("languages-pocket")["runs"]["seed 0"]["matrices"],
+def test_the_table_of_languages_is_that_of_the_report() -> None:
+    """The matrix of heads by texts is in the attributes of its picture, p among the claims."""
+    told, report = rows("languages.md"), text(ROOT / "docs" / "papers" / "lahis.html")
+    matrix = re.search(
+        r'data-rows="(en \(4\)[^"]*)" data-columns="([^"]*)" data-values="([^"]*)"', report
     )
+    assert matrix is not None
+    heads, texts, values = (part.split("\t") for part in matrix.groups())
+    for at, language in enumerate(one.partition(" ")[0] for one in heads):
+        row = values[at * len(texts) : (at + 1) * len(texts)]
+        assert told[language][: len(texts)] == [value.partition(" ")[0] for value in row]
+        p = re.search(
+            rf"Text in {language} needs .*?p over 99 draws ([\d.]+),"
+            r" over 99 of the same layers ([\d.]+)",
+            report,
+        )
+        assert p is not None
+        assert [cell.removesuffix(" of 99") for cell in told[language][len(texts) :]] == [
+            f"{100 * float(one) - 1:.0f}" for one in p.groups()
+        ]
+
+
+def test_the_first_table_of_languages_is_that_of_the_stored_run() -> None:
+    told, (matrix, _) = rows("figures.md"), stored("languages-pocket")["runs"]["seed 0"]["matrices"]
     for language, changes in zip(matrix["heads_of"], matrix["change"], strict=True):
         assert told[language] == [short(one["value"], 3) for one in changes]
     assert told["random (mean of 10)"] == [short(one["value"], 3) for one in matrix["random"][0]]
 
 
 def test_the_tables_of_corpora_are_those_of_the_stored_results() -> None:
-    told, languages = rows("corpora.md"), stored("trater-pocket")["languages"]
+    told, languages = (
+        rows("figures.md") | rows("corpora.md"),
+        stored("trater-pocket")["languages"],
+    )
     ranked = [one["rankers"] for one in languages.values()]
 
     def each(name: str) -> list[list[float]]:
@@ -331,6 +357,34 @@ def test_the_tables_of_corpora_are_those_of_the_stored_results() -> None:
         ):
             by_seed = ", ".join(short(one[measure], 1) for one in models)
             assert cell == f"{short(kind[measure], 1)} ({by_seed})"
+
+
+def test_the_speeds_of_rating_are_the_stored_ones() -> None:
+    told = rows("corpora.md")
+
+    def speeds(name: str, prefix: str) -> str:
+        steps = stored(name)["steps"]
+        found = [
+            round(step["tokens_per_second"])
+            for step in (steps[key] for key in steps if re.match(prefix, key))
+        ]
+        return f"{min(found)} to {max(found)}"
+
+    workers = stored("rate-workers-two")
+    one, two = (workers[name]["scored_tokens_per_second"] for name in ("whole", "two"))
+    assert told["bundled, one thread"][1] == f"{one:,.0f}; two workers {two:,.0f}"
+    for model, name, prefix in (
+        ("Gemma 3 270M, two cores", "real-models", "rate"),
+        ("Qwen2.5-Coder 0.5B, two cores", "replication", r"0\.5b-rate"),
+        ("Qwen2.5-Coder 1.5B, two cores", "replication", r"1\.5b-rate"),
+    ):
+        assert told[model][1] == speeds(name, prefix)
+    (gpu,) = stored("gpu-h100-rating")["rows"]
+    rate = gpu["tokens_per_second"]["headscope"]
+    assert told["shape of Llama 3.1 8B, random weights, one H100"][1] == f"{rate:,.0f}"
+    assert f"a billion tokens take {1e9 / rate / 3600:.0f} hours" in (
+        ROOT / "docs" / "corpora.md"
+    ).read_text("utf-8")
 
 
 REAL_MODELS = (ROOT / "docs" / "real-models.md").read_text("utf-8")
