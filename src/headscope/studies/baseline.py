@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 from headscope.data.pairs import PairFile
 from headscope.data.tasks import TaskSides
-from headscope.errors import Caution, MissingExtra
+from headscope.errors import MissingExtra, caution
 from headscope.estimates import Baseline
 from headscope.evidence.rows import Condition
 from headscope.measure.baseline import SHOWN, Rules, answers_right, translates
@@ -190,6 +189,6 @@ def about_baseline(judged: Mapping[str, Baseline], tries: str, answer_only: bool
         try_answers = "; try --answer-only" if answer_only else ""
         cautions.append(f"{told}, which counts as translation{try_answers}")
     for words in cautions:
-        warnings.warn(Caution(words), stacklevel=2)
+        caution(words)
     works = False if failed else None if open_ or faulty else True
     return {"baseline_works": works, "baseline_check": BaselineCheck(tries, judged)}
