@@ -58,7 +58,7 @@ def attention(lm: Any, sentences: list[str]) -> dict[str, Any]:
         "sentences": len(sentences),
         "heads above a half": int((every > 0.5).sum()),
         "highest": {
-            str(head): {
+            head.key: {
                 code: [
                     round(
                         float(value([row[head.layer, head.head] for row in scores])),
@@ -175,7 +175,7 @@ def main() -> None:
         "model": given.model.stem,
         "heads": given.heads,
         **{
-            kind: [[str(head) for head in heads.heads] for heads in some]
+            kind: [[head.key for head in heads.heads] for heads in some]
             for kind, some in drawn.items()
         },
         "identifier": identifier_name(),

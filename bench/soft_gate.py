@@ -131,7 +131,7 @@ def choice(
         )
         after = answer(lm, looked_at, trained.gate, config)
         results[name] = {
-            "heads": [str(head) for head in heads],
+            "heads": [head.key for head in heads],
             "questions": len(looked_at),
             "answered": [float(as_is.right.mean()), float(after.right.mean())],
             "loss_lowered": float((as_is.losses - after.losses).mean()),

@@ -97,7 +97,7 @@ def main() -> None:
             "share": given.share,
             "seed": given.seed,
             "identifier": identifier_name(),
-            "heads": {name: str(heads) for name, heads in sets.items()},
+            "heads": {name: ",".join(heads.keys) for name, heads in sets.items()},
             "languages": {
                 code: figures(code, kinds, losses[code], given) for code, kinds in corpora.items()
             },
@@ -155,7 +155,7 @@ def rated(
     told: Callable[[int, int], None],
 ) -> Losses:
     """Both losses and the predicted tokens of every text, computed once for the same model."""
-    said = json.dumps([lm.digest, str(heads), *texts])
+    said = json.dumps([lm.digest, ",".join(heads.keys), *texts])
     file = runs / "losses" / f"{hashlib.sha256(said.encode()).hexdigest()[:16]}.json"
     if file.is_file():
         kept: Losses = json.loads(file.read_bytes())

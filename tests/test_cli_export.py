@@ -248,7 +248,7 @@ def test_what_cannot_be_exported_is_one_sentence_and_leaves_nothing(
         (("--gate", query), "its gates multiply queries"),
         (("--gate", ones), "multiplies everything by 1"),
         ((), "what is to be applied is not clear"),
-        (("--heads", "9.9"), "there is no head 9.9"),
+        (("--heads", "9.9"), "there is no head L9.H9"),
         (("--heads", "0.1", "--max-shard-size", "big"), "is not a size of a file"),
         (("--heads", "0.1", "--dequantise"), "--dequantise is for writing quantised weights"),
         (("--heads", "0.1", "--model", binary), "pickled weights (pytorch_model.bin)"),

@@ -55,7 +55,7 @@ def test_own_answer_prompt_file_table_and_heads_of_a_run(
         (("--prompt", PROMPT, "--prompt-file", "x", "--word", "cat"), "one of both"),
         (("--prompt-file", "missing.txt", "--word", "cat"), "missing.txt does not exist"),
         (("--prompt", PROMPT, "--word", "cat", "--answer", " "), "answer is empty"),
-        (("--prompt", PROMPT, "--word", "cat", "--heads", "7.0"), "7.0"),
+        (("--prompt", PROMPT, "--word", "cat", "--heads", "7.0"), "L7.H0"),
         (("--prompt", PROMPT, "--word", "cat", "--k", "5"), "only 1"),
         (("--prompt", PROMPT), "--word"),
     ],

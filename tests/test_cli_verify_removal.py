@@ -63,7 +63,7 @@ def test_heads_of_a_run_know_what_they_were_found_on(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--heads", "7.0"), "there is no head 7.0 in a model of 2 layers × 4 heads"),
+        (("--heads", "7.0"), "there is no head L7.H0 in a model of 2 layers × 4 heads"),
         (("--heads", "1.0", "--k", "9"), "k = 9 asks for more heads than the 8"),
         (("--heads", "1.0", "--k", "2"), "this set has only 1"),
         (("--heads", "1.0", "--gate", "nan"), "the gate nan is not a finite number"),

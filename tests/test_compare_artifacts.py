@@ -112,7 +112,7 @@ def test_lists_need_a_geometry_from_somewhere(tmp_path: Path, several: str) -> N
     assert one.geometry == Geometry.uniform(2, 3)
     first, *_ = read_artifacts(["0.1,0.2", several])  # the run tells, though it comes later
     assert first.geometry == GEOMETRY
-    with pytest.raises(InputError, match=r"no head 7\.1"):
+    with pytest.raises(InputError, match=r"no head L7\.H1"):
         read_artifacts(["7.1", several])
     with pytest.raises(InputError, match=r"--geometry is of a model of 2 layers × 3 heads, but "
                        r".*several.* of one of 3 layers × 4 heads; correct"):  # fmt: skip
@@ -146,7 +146,7 @@ def test_class_shares_are_those_of_the_scores() -> None:
     assert row.shares.each == (3 / 12, 4 / 12, 5 / 12)
     assert row.counts_above_chance == Classes(3, 2, 7)
     assert (row.total, row.layers, row.model) == (12, 3, "x")
-    assert (str(row.highest.place), row.highest.score) == ("2.3", 0.9)
+    assert (row.highest.place.key, row.highest.score) == ("2.3", 0.9)
     assert row.mean_score == pytest.approx(values.mean())
     stricter = class_shares(Artifact("a", "a", GEOMETRY, made), 0.3)
     assert stricter.counts.token_alignment == 2

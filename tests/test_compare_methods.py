@@ -99,7 +99,7 @@ def test_columns_sets_and_who_selects_a_head(runs: list[str], tmp_path: Path) ->
     assert chosen["lahis de"] == {"1.0"} and chosen["lahis en"] == set()
     assert chosen["patching concept"] == {"0.2", "0.0"}
     assert chosen["patching language"] == {"1.3", "0.0"}
-    heads = {str(one.place): one for one in compared.heads}
+    heads = {one.place.key: one for one in compared.heads}
     assert len(heads) == len(HEADS)
     assert heads["0.0"].selected_by == ("translation-score", "mask", "patching")
     assert heads["1.0"].selected_by == ("mask", "lahis")

@@ -184,7 +184,7 @@ def test_what_cannot_be_compared_is_told(tmp_path: Path) -> None:
     chosen = read_task_for_mask("0.1,0.2", TaskChoice(pair=("en-de",), held_out=3, limit=9), pocket)
     geometry = wrapped("llama").geometry
     assert set(chosen.mask(geometry).kept) == {Head(0, 1), Head(0, 2)}
-    every = ",".join(str(head) for head in geometry.heads())
+    every = ",".join(head.key for head in geometry.heads())
     chosen = read_task_for_mask(every, TaskChoice(pair=("en-de",), held_out=3, limit=9), pocket)
     with pytest.raises(InputError, match="keeps 8 of 8 heads"):
         chosen.mask(geometry)

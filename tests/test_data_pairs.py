@@ -553,6 +553,26 @@ def test_json_lines_with_nested_fields(tmp_path: Path) -> None:
     assert [one.links for one in pairs] == [frozenset({(0, 0), (1, 1)}), frozenset()]
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet", "tsv", "nested", "dataset"])
+def test_columns_may_be_called_after_the_languages(tmp_path: Path, kind: str) -> None:
+    records = rows if kind == "nested" else [row["translation"] for row in rows]
+    path = tmp_path / f"a.{'jsonl' if kind == 'nested' else kind}"
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+    elif kind == "dataset":
+        datasets.Dataset.from_list(records).save_to_disk(str(path))
+    elif kind == "tsv":
+        write(path, "en\tde\nThe dog\tDer Hund\nYes\tJa\n")
+    else:
+        write(path, "".join(json.dumps(record) + "\n" for record in records))
+    pairs = read(path)
+    assert [(one.source, one.target) for one in pairs] == [("The dog", "Der Hund"), ("Yes", "Ja")]
+    back = read_pairs(PairSource(str(path), "de-en"))
+    assert [one.source for one in back.pairs] == ["Der Hund", "Ja"]
+    with pytest.raises(InputError, match="no column 'source'"):
+        read_pairs(PairSource(str(path), "en-fr"))
+
+
 def test_json_links_as_lists(tmp_path: Path) -> None:
     path = write(
         tmp_path / "a.jsonl",
@@ -690,7 +710,8 @@ def test_dataset_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert read(tmp_path / "two", split="test", **nested)[0].source == "Yes"
     assert "train, test" in failure(tmp_path / "two", **nested)
     assert "'dev'" in failure(tmp_path / "two", split="dev", **nested)
-    assert "translation.en, translation.de, links" in failure(tmp_path / "one")
+    other = {"source_column": "first", "target_column": "second"}
+    assert "translation.en, translation.de, links" in failure(tmp_path / "one", **other)
     assert len(read(tmp_path / "one", limit=1, **nested)) == 1
 
 

@@ -65,7 +65,7 @@ def test_a_click_removes_a_head_and_brings_it_back(browser: Any) -> None:
             head.click()
             done(seen, runs)
             assert served.runs()[-1]["gates"] == gates
-            assert f"head 5.1, gate {gate}," in head.get_attribute("aria-label")
+            assert f"head L5.H1, gate {gate}," in head.get_attribute("aria-label")
         assert seen.page.locator("[data-lane=gated] .ending").inner_text().startswith("No gate")
 
 
@@ -82,7 +82,7 @@ def test_keys_move_over_a_layer_without_heads_and_set_gates(browser: Any) -> Non
             for key in keys:
                 seen.page.keyboard.press(key)
             until(served, lambda body, g=gates, p=pinned: (body["gates"], body["pinned"]) == (g, p))
-        assert seen.page.locator(".pinned h2").inner_text() == "Pinned head 3.3"
+        assert seen.page.locator(".pinned h2").inner_text() == "Pinned head L3.H3"
 
 
 def until(served: Served, holds: Any) -> None:
@@ -278,7 +278,7 @@ def test_arcs_go_to_the_peak_and_the_weights_are_told(browser: Any) -> None:
         assert seen.page.locator(".arcs path.peak").count() == 1
         assert lit(seen) == "broke"
         words = reading.inner_text()
-        assert "head 5.1, peak at “broke”" in words and "broke 0.600" in words
+        assert "head L5.H1, peak at “broke”" in words and "broke 0.600" in words
         # By keyboard: the next token; this one's peak is a token of the output.
         tokens(seen, "gated").nth(4).focus()
         seen.page.keyboard.press("ArrowLeft")

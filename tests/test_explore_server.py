@@ -136,7 +136,7 @@ def test_other_methods_and_paths_have_a_sentence(server: Served, method: str, pa
         ({"input": {"prompt": "a"}, "gates": {"4.3": "0"}}, 400, "from -1 to 5"),
         ({"input": {"prompt": "a"}, "gates": {"4.3": True}}, 400, "from -1 to 5"),
         ({"input": {"prompt": "a"}, "gates": {"4.3": -1.01}}, 400, "from -1 to 5"),
-        ({"input": {"prompt": "a"}, "gates": {"44.3": 0}}, 400, "no head 44.3"),
+        ({"input": {"prompt": "a"}, "gates": {"44.3": 0}}, 400, "no head L44.H3"),
         ({"input": {"prompt": "a"}, "gates": {"x": 0}}, 400, "not a head"),
         ({"input": {"prompt": "a"}, "gates": {"9" * 5000 + ".1": 0}}, 400, "not a head"),
         ({"input": {"prompt": " "}}, 400, "empty"),
@@ -154,7 +154,7 @@ def test_other_methods_and_paths_have_a_sentence(server: Served, method: str, pa
         ({"input": {"prompt": "a", "extra": 1}}, 400, "unknown entry 'extra'"),
         ({"input": {"prompt": "a"}, "new_tokens": 10_000}, 400, "from 1 to 512"),
         ({"input": {"prompt": "a"}, "draw": -1}, 400, "whole number"),
-        ({"input": {"prompt": "a"}, "pinned": "9.9"}, 400, "no head 9.9"),
+        ({"input": {"prompt": "a"}, "pinned": "9.9"}, 400, "no head L9.H9"),
     ],
 )
 def test_what_makes_no_sense_gets_a_sentence(
@@ -177,7 +177,7 @@ def test_what_makes_no_sense_gets_a_sentence(
         ({"heads": ""}, "no heads"),
         ({"heads": ["4.3"]}, "heads is"),
         ({"heads": "4.3,4.3"}, "twice"),
-        ({"heads": "9.9"}, "no head 9.9"),
+        ({"heads": "9.9"}, "no head L9.H9"),
         ({"policy": "<b>"}, "there is no policy"),
         ({"number": -1}, "from 0"),
         ({"number": 1.5}, "whole number"),
@@ -438,7 +438,7 @@ def test_a_port_in_use_and_wrong_heads_are_said(server: Served, command: Any) ->
     said = command("explore", "--no-browser", "--port", server.port)
     assert said.code == 2 and "choose another --port" in said.err
     said = command("explore", "--no-browser", "--heads", "99.1")
-    assert said.code == 2 and "no head 99.1" in said.err
+    assert said.code == 2 and "no head L99.H1" in said.err
     said = command("explore", "--no-browser", "--pin", "x")
     assert said.code == 2
 

@@ -98,12 +98,12 @@ def test_the_place_is_among_draws_of_as_many_heads(
     base = Plain(pocket).log_probabilities(prompt, reference).sum()
     changes = []
     for draw in draws:
-        scaled = Plain(pocket).scaled({str(head): 0.0 for head in draw})
+        scaled = Plain(pocket).scaled({head.key: 0.0 for head in draw})
         changes.append(scaled.log_probabilities(prompt, reference).sum() - base)
     assert place["random"] == pytest.approx(changes, abs=1e-5)
     assert place["among"] == 21 and place["control"] == CONTROLS[control].words
     assert place["place"] == 1 + sum(change < place["selected"] for change in changes)
-    assert set(one(events, "prompt")["control"]) == {str(head) for head in draws[2]}
+    assert set(one(events, "prompt")["control"]) == {head.key for head in draws[2]}
 
 
 def test_a_prompt_without_a_reference_is_placed_by_its_own_output(server: Served) -> None:
@@ -142,8 +142,8 @@ def test_a_saved_question_is_a_run_that_commands_take(
     from headscope.heads import Gate, resolve_heads
 
     gate = Gate.from_pretrained(run / "gate")
-    assert {str(h): gate[h] for h in gate.changed_heads()} == MIXED
-    assert {str(head) for head in resolve_heads(run, None, pocket.geometry)} == set(MIXED)
+    assert {h.key: gate[h] for h in gate.changed_heads()} == MIXED
+    assert {head.key for head in resolve_heads(run, None, pocket.geometry)} == set(MIXED)
 
 
 def test_a_page_of_a_real_model_plays_what_arrives(server: Served) -> None:

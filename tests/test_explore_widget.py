@@ -156,15 +156,18 @@ def test_heads_in_memory_are_shown(pocket: LanguageModel) -> None:
     import headscope
 
     heads = HeadSet.parse("4.3,5.1", pocket.geometry)
-    widget = headscope.explore(pocket, [heads, heads.scaled(2.0)], pair=["en-de", "de-ru"])
+    shown = [heads, heads.scaled(2.0), {"L5": [1]}]
+    widget = headscope.explore(pocket, shown, pair=["en-de", "de-ru"])
     gates = [each["gates"] for each in widget.about["sets"]]
-    assert gates == [{"4.3": 0.0, "5.1": 0.0}, {"4.3": 2.0, "5.1": 2.0}]
+    assert gates == [{"4.3": 0.0, "5.1": 0.0}, {"4.3": 2.0, "5.1": 2.0}, {"5.1": 0.0}]
     assert [each["pair"] for each in widget.about["pairs"]] == ["en-de", "de-ru"]
     widget.close()
     with pytest.raises(InputError, match="no such_option"):
         headscope.explore(pocket, such_option=1)
-    with pytest.raises(InputError, match=r"no head 9\.9"):
+    with pytest.raises(InputError, match=r"no head L9\.H9"):
         headscope.explore(pocket, "9.9")
+    with pytest.raises(InputError, match="is not a head but a number"):
+        headscope.explore(pocket, 5.10)
 
 
 def test_a_widget_changes_no_pass_of_the_kernel_and_of_no_other_widget(

@@ -116,7 +116,7 @@ def test_sentences_have_the_peaks_and_hits_of_the_naive_twin(
     by_id = {pair.id: at for at, pair in enumerate(pairs.pairs)}
     for head in scores.top(scores.geometry.total):
         place = head.layer, head.head
-        kept = best_sentences(tmp_path, str(head))
+        kept = best_sentences(tmp_path, head.key)
         hits, totals = naive.hits[(slice(None), *place)].astype(int), naive.totals
         order = sorted(
             np.flatnonzero(totals),
@@ -143,7 +143,7 @@ def test_sentences_with_one_linked_token_come_last(tmp_path: Path) -> None:
     scores, naive = scored(tmp_path, pairs, config)
     assert naive.totals[0] == 1
     for head in scores.top(3):
-        assert [each.id for each in best_sentences(tmp_path, str(head))][-1] == few.id
+        assert [each.id for each in best_sentences(tmp_path, head.key)][-1] == few.id
 
 
 def test_of_a_long_sentence_the_stretch_with_most_hits_is_kept(
@@ -164,7 +164,7 @@ def test_of_a_long_sentence_the_stretch_with_most_hits_is_kept(
         ]
 
     for head in scores.top(5):
-        whole, cut = (best_sentences(tmp_path / name, str(head)) for name in ("whole", "cut"))
+        whole, cut = (best_sentences(tmp_path / name, head.key) for name in ("whole", "cut"))
         for every, few in zip(whole, cut, strict=True):
             name, first, last, size = re.fullmatch(
                 r"(.*), tokens (\d+) to (\d+) of (\d+)", few.id
@@ -185,7 +185,7 @@ def test_only_the_best_heads_have_sentences(pocket_run: Path) -> None:
     rows = [json.loads(line) for line in kept_file(pocket_run).open(encoding="utf-8")]
     heads = list(dict.fromkeys(row["head"] for row in rows))
     scores = read_run(pocket_run).scores
-    assert heads == [str(head) for head in scores.top(20)]
+    assert heads == [head.key for head in scores.top(20)]
     assert {sum(row["head"] == head for row in rows) for head in heads} == {10}
     assert best_sentences(pocket_run, str(scores.top(21).heads[-1])) == []
 

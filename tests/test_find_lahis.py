@@ -284,16 +284,16 @@ def test_sets_are_above_the_quantile_and_general_in_most_languages() -> None:
     }
     sets = language_sets(scores, quantile=0.7)
     assert {code: len(one) for code, one in sets.important.items()} == {"a": 3, "b": 3, "c": 3}
-    assert [str(head) for head in sets.general] == ["0.1", "2.0", "2.5"]
+    assert [head.key for head in sets.general] == ["0.1", "2.0", "2.5"]
     assert sets.general_in == 2 and sets.languages_of[Head(0, 1)] == 3
-    assert {code: [str(h) for h in one] for code, one in sets.specific.items()} == {
+    assert {code: [h.key for h in one] for code, one in sets.specific.items()} == {
         "a": [],
         "b": [],
         "c": ["0.2", "0.3"],
     }
     strict = language_sets(scores, quantile=0.7, general_in=3)
-    assert [str(head) for head in strict.general] == ["0.1"]
-    assert [str(head) for head in strict.specific["b"]] == ["2.0", "2.5"]
+    assert [head.key for head in strict.general] == ["0.1"]
+    assert [head.key for head in strict.specific["b"]] == ["2.0", "2.5"]
 
 
 def test_a_head_at_the_quantile_is_not_above_it() -> None:

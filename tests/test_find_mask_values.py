@@ -338,4 +338,4 @@ def test_geometries_of_unlike_layers_are_read_right() -> None:
     weights = np.full((3, 3, 2), -1.0, dtype=np.float32)
     weights[:, 0, 1] = (1, -1, 1)
     history = History(np.array([0, 5, 10]), weights)
-    assert [str(one.head) for one in history.courses(geometry)] == ["0.0", "0.1", "2.0"]
+    assert [one.head.key for one in history.courses(geometry)] == ["0.0", "0.1", "2.0"]

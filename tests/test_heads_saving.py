@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headscope.errors import InputError
+from headscope.errors import Caution, InputError
 from headscope.heads import (
     Gate,
     Geometry,
@@ -117,7 +118,7 @@ def test_every_cut_and_every_changed_byte_is_noticed(kind: str, tmp_path: Path) 
         ({"geometry": {}}, "counts"),
         ({"config": 5}, "'config' is no JSON object"),
         ({"provenance": "x"}, "'provenance' is no JSON object"),
-        ({"geometry": {"counts": [1, 0, 1]}}, r"no head 2\.1"),
+        ({"geometry": {"counts": [1, 0, 1]}}, r"no head L2\.H1"),
     ],
 )
 def test_config_that_does_not_fit_is_refused(
@@ -217,6 +218,11 @@ def write(path: Path, content: str | bytes) -> Path:
             "h.json",
             '[{"layer": 2, "head": 1}, {"layer": 0, "head": 0, "selected": false}, "0.2"]',
         ),
+        ("h.json", '["L2.H1", "L0H2"]'),
+        ("h.json", '{"L2": [1], "0": [2]}'),
+        ("h.json", '{"model": "any", "heads": ["2.1", "L0.H2"]}'),
+        ("h.txt", "L2.H1\n0.2\n"),
+        ("h.txt", "2.1,0.2"),
     ],
 )
 def test_tables_keep_the_order_of_the_file(name: str, content: str, tmp_path: Path) -> None:
@@ -233,14 +239,18 @@ def test_tables_keep_the_order_of_the_file(name: str, content: str, tmp_path: Pa
         ("h.csv", "layer,head\n", "lists no heads; add"),
         ("h.csv", "layer,head\n0,0\n2\n", "line 3: has 1 cells"),
         ("h.csv", "layer,head\n0,x\n", "line 2: head must be a whole number.*correct"),
-        ("h.csv", "layer,head\n0,0\n\n0,7\n", r"line 4: there is no head 0\.7.*heads 0 to 2"),
-        ("h.csv", "layer,head\n0,0\n2,1\n0,0\n", "line 4: head 0.0 is already on line 2; delete"),
+        ("h.csv", "layer,head\n0,0\n\n0,7\n", r"line 4: there is no head L0\.H7.*heads 0 to 2"),
+        ("h.csv", "layer,head\n0,0\n2,1\n0,0\n", "line 4: head L0.H0 is already on line 2; delete"),
         ("h.csv", b"layer,head\n0,0\n0,\xff\n", "line 3: is not valid UTF-8; save"),
         ("h.json", "[{]", "line 1: is not valid JSON.*write"),
         ("h.json", "[" * 200_000, "nested too deeply"),
         ("h.json", '[\n{"layer": 0, "head": 0},\n\n{"layer": 0}]', "line 4: .* is not a head"),
-        ("h.json", '[\n{"layer": 0, "head": 0},\n[0, 0]]', "line 3: head 0.0 is already on line 2"),
-        ("h.json", '["0"]', "line 1: head must be a whole number"),
+        (
+            "h.json",
+            '[\n{"layer": 0, "head": 0},\n[0, 0]]',
+            "line 3: head L0.H0 is already on line 2",
+        ),
+        ("h.json", '["0"]', "line 1: '0' is not a head"),
         ("h.json", '{"scores": []}', "lists no heads"),
         ("h.json", '{"ranks": []}', "neither a list of heads nor"),
         ("h.json", "3", "neither a list of heads nor"),
@@ -255,6 +265,24 @@ def test_bad_tables_name_file_line_and_fix(
     with pytest.raises(InputError, match=message) as error:
         resolve_heads(str(path), None, GEOMETRY)
     assert str(error.value).startswith(str(path))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("h.json", '{"model": {"name": "a/b"}, "heads": ["2.1"]}'),
+        ("h.yaml", 'attn_head_set: "2-1"\nmodel_name_or_path: a/b # theirs\n'),
+    ],
+)
+def test_heads_of_another_model_are_told(name: str, content: str, tmp_path: Path) -> None:
+    path = str(write(tmp_path / name, content))
+    with pytest.warns(Caution, match=r"lists heads of a/b, but this model is a/c") as told:
+        assert resolve_heads(path, None, GEOMETRY, model="a/c").keys == ("2.1",)
+    assert [each.filename for each in told] == [__file__]  # the caller's
+    for own in ("", "a/b", "/models/B/"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            resolve_heads(path, None, GEOMETRY, model=own)
 
 
 # What --heads takes

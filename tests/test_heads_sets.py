@@ -26,11 +26,16 @@ gates = st.dictionaries(st.sampled_from(HEADS), st.sampled_from([0.0, 0.5, 1.0, 
 
 
 @given(st.integers(0, 10_000), st.integers(0, 10_000))
-def test_head_prints_as_it_is_read(layer: int, head: int) -> None:
-    assert Head.parse(str(Head(layer, head))) == Head(layer, head)
+def test_head_prints_as_it_is_read_and_keeps_its_key(layer: int, head: int) -> None:
+    place = Head(layer, head)
+    ways = (str(place), f"{place}", place.key, f"L{layer}H{head}", f" l{layer}.h{head} ")
+    assert {Head.parse(text) for text in ways} == {place}
+    assert (str(place), place.key) == (f"L{layer}.H{head}", f"{layer}.{head}")
 
 
-@pytest.mark.parametrize("text", ["", "5", "5.", "5.3.1", "-1.2", "5,3", "a.b", "5.٣"])
+@pytest.mark.parametrize(
+    "text", ["", "5", "5.", "5.3.1", "L5", "L5.3", "-1.2", "5,3", "a.b", "5.٣"]
+)
 def test_malformed_head_says_how_to_write_one(text: str) -> None:
     with pytest.raises(InputError, match=r"LAYER\.HEAD.*5\.3"):
         Head.parse(text)
@@ -101,7 +106,7 @@ def test_mask_parse_and_print_round_trip(a: HeadSet) -> None:
 
 
 def test_set_refuses_duplicates_strangers_and_other_geometries() -> None:
-    with pytest.raises(InputError, match=r"2\.1 is listed twice"):
+    with pytest.raises(InputError, match=r"L2\.H1 is listed twice"):
         HeadSet.parse("2.1,2.1", GEOMETRY)
     with pytest.raises(InputError, match="layer 2 has heads 0 to 4"):
         HeadSet.parse("2.5", GEOMETRY)
@@ -173,7 +178,7 @@ def test_gate_refuses_what_is_no_gate() -> None:
         Gate(GEOMETRY, np.zeros(GEOMETRY.shape, dtype=np.float32))
     with pytest.raises(InputError, match="finite"):
         Gate.of(GEOMETRY, {Head(0, 0): float("nan")})
-    with pytest.raises(InputError, match=r"no head 1\.0"):
+    with pytest.raises(InputError, match=r"no head L1\.H0"):
         Gate.of(GEOMETRY, {Head(1, 0): 0.0})
 
 

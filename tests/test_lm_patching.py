@@ -109,7 +109,7 @@ def test_what_cannot_be_patched_is_refused() -> None:
     width = lm.sites[0].head_width
     one = torch.tensor([0])
     with (
-        pytest.raises(InputError, match=r"no head 0\.99"),
+        pytest.raises(InputError, match=r"no head L0\.H99"),
         patched(lm, Patch(one, torch.tensor([99]), torch.ones(1, width))),
     ):
         pass

@@ -32,7 +32,7 @@ from headscope.evidence.texts import Outputs, own_measured
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, resolve_heads
 from headscope.lm import LanguageModel
 from headscope.own import OwnMeasure, digest_of
-from headscope.studies.functions import _with_lists_of_heads, function_of
+from headscope.studies.functions import _heads_in_memory, function_of
 from lm_helpers import build, wrapped
 
 PAIRS = [("The dog sees a cat.", "Der Hund sieht eine Katze.", "0-0 1-1 2-2 3-3 4-4")] * 2
@@ -43,6 +43,9 @@ PLACES = st.tuples(st.integers(0, 11), st.integers(0, 15))
 SPELLINGS: list[Any] = [
     lambda layer, head: f"{layer}.{head}",
     lambda layer, head: f" {layer}.{head} ",
+    lambda layer, head: f"L{layer}.H{head}",
+    lambda layer, head: f"L{layer}H{head}",
+    lambda layer, head: {"layer": layer, "head": head},
     lambda layer, head: (layer, head),
     lambda layer, head: [layer, head],
     lambda layer, head: (np.int64(layer), np.int32(head)),
@@ -58,23 +61,91 @@ def test_a_list_of_heads_in_any_spelling_is_that_list(heads: list[Any]) -> None:
     spelt = [spelling(*place) for place, spelling in heads]
     expected = [Head(*place) for place, _ in heads]
     for form in (spelt, tuple(spelt), iter(spelt)):
-        text = _with_lists_of_heads(form, several=False)
+        text = _heads_in_memory(form, several=False)
         assert list(resolve_heads(text, None, GEOMETRY)) == expected
     assert list(HeadSet(GEOMETRY, tuple(spelt))) == expected
     places = [place for place, _ in heads]
     for array in (np.array(places), places):
-        text = _with_lists_of_heads(array, several=True)
+        text = _heads_in_memory(array, several=True)
         assert list(resolve_heads(text, None, GEOMETRY)) == expected
-    by_layer = _with_lists_of_heads({Head(*place) for place in places}, several=False)
+    by_layer = _heads_in_memory({Head(*place) for place in places}, several=False)
     assert list(resolve_heads(by_layer, None, GEOMETRY)) == sorted(expected)
 
 
 @pytest.mark.parametrize(
-    "wrong", [["5"], [5, 1, 2], [(5,)], [("5", "1")], [None], [(5, -1)], ["a", "5.1"], (5.0, 1)]
+    "wrong",
+    [
+        ["5"],
+        [5, 1, 2],
+        [(5,)],
+        [("5", "1")],
+        [None],
+        [(5, -1)],
+        ["a", "5.1"],
+        (5.0, 1),
+        5,
+        5.10,
+        [5.1],
+        ["5.1", 4.3],
+        np.float32(5.1),
+        pd.Series([5.1, 4.3]),
+        pd.DataFrame({"layer": [5.0], "head": [1.0]}),
+        {"L11": [2.0]},
+    ],
 )
 def test_what_names_no_heads_is_refused_in_one_sentence(wrong: Any) -> None:
     with pytest.raises(InputError, match=r"is not a head|must be a whole number"):
-        _with_lists_of_heads(wrong, several=False)
+        _heads_in_memory(wrong, several=False)
+    with pytest.raises(InputError, match=r"is not a head|must be a whole number"):
+        HeadSet.of(GEOMETRY, wrong)
+
+
+@given(st.lists(PLACES, min_size=1, unique=True))
+def test_tables_layers_and_masks_name_heads(places: list[tuple[int, int]]) -> None:
+    heads, (layers, numbers) = [Head(*place) for place in places], zip(*places, strict=True)
+    table = {"layer": layers, "head": numbers}
+    mask = HeadSet(GEOMETRY, tuple(heads)).mask()
+    by_layer = {layer: [head.head for head in heads if head.layer == layer] for layer in layers}
+    in_order = [
+        (pd.DataFrame(table), heads),
+        (pa.table(table), heads),
+        (table, heads),
+        ([{"layer": layer, "head": head} for layer, head in places], heads),
+        (by_layer, [Head(layer, head) for layer, own in by_layer.items() for head in own]),
+        ({f"L{layer}": own for layer, own in by_layer.items()}, None),
+        (mask, sorted(heads)),
+        (torch.from_numpy(mask), sorted(heads)),
+        ({**table, "selected": [head == heads[0] for head in heads]}, heads[:1]),
+    ]
+    for form, expected in in_order:
+        named = HeadSet.of(GEOMETRY, form)
+        assert set(named) == set(expected or heads) and (expected or list(named)) == list(named)
+        given = _heads_in_memory(form, False, GEOMETRY)
+        assert HeadSet.of(GEOMETRY, given) == named
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"data": [{"a": "x", "b": "y"}]}, "data, row 1 has no column 'source'.*source_column"),
+        ({"data": [{"source": "x", "target": ""}]}, "data, row 1: column 'target' is empty"),
+        ({"source_column": "target"}, "with source_column and target_column"),
+        ({"pair": None}, "add pair en-de, or source_language and target_language"),
+        ({"shots": 100}, "shots"),
+        (
+            {"heads": pd.DataFrame({"layer": [5, 5], "head": [1, 1], "score": [1, 1]})},
+            "L5.H1 is listed twice",
+        ),
+    ],
+)
+def test_errors_speak_of_arguments(
+    given: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    usual = {"data": PAIRS, "heads": "5.1", "pair": "en-de", "draws": 2, "progress": False}
+    with pytest.raises(InputError, match=words) as refused:
+        headscope.verify.removal(**{**usual, **given})
+    assert "--" not in str(refused.value) and "inputs" not in str(refused.value)
 
 
 @given(PLACES, st.sampled_from(SPELLINGS))
@@ -90,7 +161,7 @@ def test_scores_gates_and_sets_are_asked_by_any_spelling(
     assert f"{place[0]}.{place[1]}" in heads
     assert place in heads
     assert (11 - place[0], 15 - place[1]) not in heads
-    with pytest.raises(InputError, match=r"there is no head 12\.0"):
+    with pytest.raises(InputError, match=r"there is no head L12\.H0"):
         scores["12.0"]
 
 
@@ -228,7 +299,7 @@ def test_a_repr_fits_ten_lines(
         lines = repr(value).splitlines()
         assert len(lines) <= 10 and all(len(line) <= 200 for line in lines), repr(value)
         assert lines[0].startswith(type(value).__name__)
-    assert "11.15 191" in repr(scores) and "11.15 × 0" in repr(scores.top(1).removed())
+    assert "L11.H15 191" in repr(scores) and "L11.H15 × 0" in repr(scores.top(1).removed())
 
 
 def test_a_figure_is_drawn_in_given_axes(command_runs: list[CommandRun]) -> None:
@@ -253,6 +324,29 @@ def test_a_figure_is_drawn_in_given_axes(command_runs: list[CommandRun]) -> None
             result.figure(ax=figure.subplots(1, len(panels) + 1))
         drawn += 1
     assert drawn > 10
+
+
+def test_figures_have_no_mark_cut_and_no_bands(command_runs: list[CommandRun]) -> None:
+    maps = forests = 0
+    for made in command_runs:
+        try:
+            figure = headscope.read_run(made.folder).figure()
+        except InputError:  # some runs show tables alone
+            continue
+        figure.draw_without_rendering()
+        for axis in figure.axes:
+            if axis.images and axis.get_aspect() == 1:
+                place = axis.get_position(original=True).size * figure.get_size_inches()
+                maps += 1  # at most 0.2 inches of its place are empty
+                assert (place - axis.get_tightbbox().size / figure.dpi < 0.2).all(), made.command
+            lines = [line for line in axis.lines if line.get_marker() in ("D", "s")]
+            forests += bool(lines)
+            for line in lines:
+                half = line.get_markersize() * figure.dpi / 72 / 2
+                ends = axis.transData.transform(line.get_xydata())
+                assert (ends - half >= axis.bbox.min).all(), made.command
+                assert (ends + half <= axis.bbox.max).all(), made.command
+    assert maps > 3 and forests > 3
 
 
 def forms_of(columns: dict[str, list[Any]]) -> list[Any]:
@@ -345,7 +439,7 @@ def test_the_attention_of_a_text_is_that_of_eager_attention(pocket: Any) -> None
         gated = pocket.attention(text, heads="5.1")
     assert not np.allclose(gated["5.1"], attention["5.1"])
     assert np.array_equal(pocket.attention(text)["5.1"], attention["5.1"])
-    with pytest.raises(InputError, match=r"there is no head 6\.0"):
+    with pytest.raises(InputError, match=r"there is no head L6\.H0"):
         pocket.attention(text, heads=(6, 0))
 
 
@@ -432,6 +526,19 @@ def test_a_measure_may_be_a_function(
         "random", "same layers"
     }  # fmt: skip
     assert remove(["text", longer]).evidence == result.evidence
+    # Texts that are kept are not written again.
+    monkeypatch.setattr("headscope.runs.kept.PLACE", Path("kept"))
+    remove("text")
+    with monkeypatch.context() as without_model:
+        without_model.delattr(LanguageModel, "generate")
+        by_lambda = [
+            remove(lambda texts, references, by=by: [by * len(text) for text in texts])
+            for by in (1, 2, 1)
+        ]
+    once, twice, again = ({t.statistic: t for t in made.tests} for made in by_lambda)
+    own = [next(name for name in tests if name.startswith("lambda_")) for tests in (once, twice)]
+    assert own[0] != own[1] and once == again
+    assert twice[own[1]].difference.value == 2 * once[own[0]].difference.value
     again = headscope.verify.measure(result.run)
     assert again.evidence == result.evidence
 
@@ -448,7 +555,7 @@ def test_a_measure_may_be_a_function(
         own = [row for row in rows if row["condition"] == level.condition]
         assert level.value == pytest.approx(np.mean([len(row["output"]) for row in own]), rel=1e-2)
     for wrong, words in (
-        (lambda texts, references: [1] * len(texts), "called by its name, not <lambda>"),
+        (lambda texts: [1] * len(texts), "cannot be given outputs and references"),
         (chrf, "there is a measure chrf already"),
         (one_number, "give a list with one finite number for each"),
     ):

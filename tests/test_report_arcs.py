@@ -11,6 +11,7 @@ import pytest
 
 from browser_helpers import Visit, chromium, visit
 from headscope.find.best_sentences import excerpt
+from headscope.heads import Head
 from headscope.report.drawing.arcs import DATA, DRAWN, draw_head_sentences
 from headscope.report.html import dump_json
 from headscope.report.page import page_of, render
@@ -182,21 +183,22 @@ def test_the_sentences_and_the_command_follow_the_chosen_head(browser: Any, page
     with visit(browser, page) as seen:
         status = seen.page.locator(".head-sentences [role=status]")
         for selector in (
-            ".head-sentences .chip >> text=1.0",
+            ".head-sentences .chip >> text=L1.H0",
             ".ranking tr[data-head='0.1'] td >> nth=0",
             ".heatmap .cell[data-head='1.0']",
         ):
             seen.page.locator(selector).click()
             head = seen.value("location.hash").partition("=")[2]
             assert command_of(seen) == f"{COMMAND} {head}"
-            assert seen.page.locator(".head-sentences .chip[aria-current]").inner_text() == head
+            current = seen.page.locator(".head-sentences .chip[aria-current]").inner_text()
+            assert current == str(Head.parse(head))
             assert seen.page.locator(".arcs > div").count() == {"0.1": 2, "1.0": 1}[head]
             assert status.inner_text() == ""
         # What was written by others is shown as it is.
         assert HOSTILE in seen.page.locator(".arcs bdi").inner_text()
         assert seen.value("window.hacked") is None
         seen.page.locator(".heatmap .cell[data-head='1.1']").click()
-        assert "no sentences of head 1.1" in status.inner_text()
+        assert "no sentences of head L1.H1" in status.inner_text()
         assert command_of(seen) == f"{COMMAND} 1.1"
         seen.page.evaluate("navigator.clipboard.writeText = (text) => { window.copied = text; }")
         seen.page.locator(".head-sentences .copy").click()
@@ -212,11 +214,11 @@ def test_the_sentences_follow_the_chosen_direction(browser: Any, page: Path) -> 
             seen.choose("#direction", part)
             expect(seen.page.locator(".arcs bdi")).to_have_text([re.compile(f"{i}$") for i in ids])
         seen.choose("#direction", "en-ar")
-        seen.page.locator(".head-sentences .chip >> text=1.0").click()
+        seen.page.locator(".head-sentences .chip >> text=L1.H0").click()
         status = seen.page.locator(".head-sentences [role=status]")
         expect(status).to_contain_text("in this direction")
         expect(seen.page.locator(".arcs > div")).to_have_count(0)
-        seen.page.locator(".head-sentences .chip >> text=0.1").click()
+        seen.page.locator(".head-sentences .chip >> text=L0.H1").click()
         expect(seen.page.locator(".arcs > div")).to_have_count(1)
 
 

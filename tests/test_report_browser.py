@@ -172,7 +172,7 @@ def colours(page: Visit) -> list[str]:
 def ranked(part: str) -> list[str]:
     above = scores(part, "above")
     order = sorted(range(len(HEADS)), key=lambda at: (-above[at], at))
-    return [f"{HEADS[at][0]}.{HEADS[at][1]}" for at in order]
+    return [f"L{HEADS[at][0]}.H{HEADS[at][1]}" for at in order]
 
 
 # ---- heads ---------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ def test_a_cell_tells_its_numbers_by_pointer_and_by_arrow_keys(browser: Any, rep
         cells, tip = page.page.locator(".heatmap .cell"), page.page.locator("#tip")
         assert cells.count() == 96
         cells.nth(35).hover()
-        assert tip.inner_text().startswith("head 2.3: ")
+        assert tip.inner_text().startswith("head L2.H3: ")
         assert f"TS {scores('mean', 'score')[35]:.3f}" in tip.inner_text()
         page.page.mouse.move(0, 0)  # or what scrolls below the pointer would be read
         page.page.locator(".heatmap .matrix").focus()
@@ -190,7 +190,7 @@ def test_a_cell_tells_its_numbers_by_pointer_and_by_arrow_keys(browser: Any, rep
         for key in ("ArrowRight", "ArrowRight", "ArrowDown", "ArrowLeft"):
             page.page.keyboard.press(key)
             read.append(tip.inner_text().split(":")[0])
-        assert read == ["head 0.0", "head 0.1", "head 1.1", "head 1.0"]
+        assert read == ["head L0.H0", "head L0.H1", "head L1.H1", "head L1.H0"]
         page.page.keyboard.press("Escape")
         assert tip.is_hidden()
 
@@ -241,7 +241,7 @@ def test_the_ranking_sorts_extends_and_is_saved(browser: Any, report: Path, tmp_
         page.page.click("button[data-sort=above]")
         assert column(page, "above") == sorted(column(page, "above"))
         page.page.click("button[data-sort=head]")
-        assert column(page, "head") == [f"{layer}.{head}" for layer, head in HEADS]
+        assert column(page, "head") == [f"L{layer}.H{head}" for layer, head in HEADS]
         with page.page.expect_download() as download:
             page.page.click(".csv")
         download.value.save_as(tmp_path / "heads.csv")
@@ -259,7 +259,7 @@ def test_a_head_in_the_address_is_marked_everywhere(browser: Any, report: Path) 
         marked = page.page.locator(".chosen-head")
         page.page.click(".more")
         assert {one.get_attribute("class").split()[0] for one in marked.all()} >= {"cell", "chip"}
-        assert page.page.locator("tr.chosen-head [data-c=head]").inner_text() == "4.3"
+        assert page.page.locator("tr.chosen-head [data-c=head]").inner_text() == "L4.H3"
         page.page.locator(".heatmap .cell").nth(35).click()
         assert page.value("location.hash") == "#head=2.3"
         page.page.locator(".heatmap .cell").nth(35).click()
@@ -294,7 +294,7 @@ def test_single_draws_and_points_tell_their_numbers(browser: Any, report: Path) 
         page.page.mouse.move(0, 0)
         assert tip.is_hidden()
         page.page.locator("#maps .cell").nth(1).hover()
-        assert tip.inner_text() == "head 0.1\nscore: 1.000"
+        assert tip.inner_text() == "head L0.H1\nscore: 1.000"
 
 
 def test_a_table_sorts_down_then_up_then_as_it_was(browser: Any, report: Path) -> None:

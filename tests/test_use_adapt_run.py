@@ -147,17 +147,17 @@ def test_every_prompt_has_its_own_gate(adapt: Callable[..., dict[str, Any]], pla
     assert told["changed"] > 0
     assert all(row["text"] == row["text_as_is"] for row in told["outputs"] if not row["heads"])
     page = write_report(place / "batch").read_text("utf-8")
-    assert HOSTILE not in page and "1.2 × -2.5" in page
+    assert HOSTILE not in page and "L1.H2 × -2.5" in page
 
 
 @pytest.mark.parametrize(
     ("rows", "options", "why"),
     [
         ([{"heads": {}}], (), "holds 1 gates for 6 prompts"),
-        ([{"heads": {"9.0": 0}}] * 6, (), r"gates.jsonl, line 1: column 'heads'.*9.0"),
+        ([{"heads": {"9.0": 0}}] * 6, (), r"gates.jsonl, line 1: column 'heads'.*L9.H0"),
         ([{"heads": {"x": 0}}] * 6, (), "'x' is not a head"),
         ([{"heads": {}}] * 5 + [{"heads": {"0.1": "2"}}], (), "line 6.*by '2'; give a finite"),
-        ([{"heads": {"0.1": 0, "00.1": 2}}] * 6, (), "line 1.*head 0.1 twice"),
+        ([{"heads": {"0.1": 0, "00.1": 2}}] * 6, (), "line 1.*head L0.H1 twice"),
         ([{"heads": {"0.1": 1e39}}] * 6, (), "finite"),
         ([{"heads": {"0.1": True}}] * 6, (), "finite"),
         ([{"heads": ["0.1"]}] * 6, (), "is no JSON object"),
@@ -288,7 +288,7 @@ def test_the_pocket_model_has_prompts_of_its_own(
         (["--heads", "0.1", "--scale", "2"], "give either --prompt TEXT"),
         (["--heads", "0.1", "--scale", "nan", "--prompt", "Hi"], "finite number"),
         (["--heads", "0.1", "--scale", "2", "--prompt", " "], "--prompt is empty"),
-        (["--heads", "7.1", "--scale", "2", "--prompt", "Hi"], "7.1"),
+        (["--heads", "7.1", "--scale", "2", "--prompt", "Hi"], "L7.H1"),
         (["--gate", "nowhere", "--prompt", "Hi"], "nowhere"),
         (["--heads", "0.1", "--scale", "2", "--away", "de", "--prompt", "Hi"], "for --steer"),
         (["--heads", "0.1", "--scale", "2", "--data", "a", "--data", "b"], "one file"),

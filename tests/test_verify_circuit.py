@@ -24,6 +24,7 @@ from headscope.errors import InputError
 from headscope.evidence.rows import CURVE, KEPT, SELECTED, Condition
 from headscope.find.attribution_scores import contrasts, corrupted
 from headscope.heads import Geometry, Head
+from headscope.heads.geometry import keys_of
 from headscope.lm import shared_losses
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.prompting import encode_answers
@@ -110,7 +111,7 @@ def test_a_circuit_keeps_its_heads_and_removes_all_others() -> None:
     others = {"random": random_rankings(ranking, geometry, 2, 0, "random")}
     made = planned(ranking, others, (Size(0.5, 3), Size(1.0, 6)), geometry, "mean")
     kept = {
-        condition.id: set(map(str, geometry.heads())) - set(condition.heads)
+        condition.id: set(keys_of(geometry.heads())) - set(condition.heads)
         for condition in made
         if condition.of == KEPT
     }
@@ -122,7 +123,7 @@ def test_a_circuit_keeps_its_heads_and_removes_all_others() -> None:
 
 def asked(measure: Any = None, **removal: Any) -> VerifyCircuit:
     settings = {"draws": 3, "controls": ("random", "same layers"), **removal}
-    heads = ",".join(map(str, Geometry.uniform(6, 16).heads()))
+    heads = ",".join(keys_of(Geometry.uniform(6, 16).heads()))
     pairs = PairsChoice(("en-de", "de-en"), limit=3)
     return VerifyCircuit(heads=heads, k=(1, 20, 0.5), pairs=pairs, measure=measure, **settings)
 
@@ -133,7 +134,7 @@ def test_faithfulness_and_areas_equal_a_naive_loop(tmp_path: Path) -> None:
     lm = config.model.load()
     directions = read_test_directions(config.pairs, "pocket", 0)
     total = lm.geometry.total
-    every = list(map(str, lm.geometry.heads()))
+    every = [*keys_of(lm.geometry.heads())]
 
     def loss(name: str, kept: set[str]) -> float:
         gate = torch.zeros(lm.geometry.shape)
@@ -213,7 +214,7 @@ def test_of_a_single_example_those_heads_are_idle_that_do_nothing_for_it(tmp_pat
 
 def test_tasks_equal_a_naive_loop(tmp_path: Path) -> None:
     geometry = Geometry.uniform(6, 16)
-    order = list(map(str, geometry.heads()))[::-1]
+    order = [*keys_of(geometry.heads())][::-1]
     tasks = TaskChoice(("plural-de",), held_out=5)
     made = {}
     for measure in ("loss", "difference", "accuracy"):
@@ -321,10 +322,10 @@ def test_the_inside_of_a_circuit() -> None:
     sizes = (Size(0.25, 2), Size(1.0, 8))
     others = {"random": random_rankings(order, geometry, 1, 3, "random")}
     made = planned(order, others, sizes, geometry, "mean", inside=3, seed=3)
-    every, circuit = set(map(str, order)), set(map(str, order[:3]))
+    every, circuit = set(keys_of(order)), set(keys_of(order[:3]))
     assert [each.k for each in made if each.kind == SELECTED and each.of == KEPT] == [2, 3]
     dropped = [each for each in made if each.kind == DROPPED]
-    assert [each.of for each in dropped] == list(map(str, order[:3]))
+    assert [each.of for each in dropped] == [*keys_of(order[:3])]
     for each in dropped:
         assert every - set(each.heads) == circuit - {each.of}
     parts = {each.draw: set(each.heads) for each in made if each.kind == REST}

@@ -84,17 +84,17 @@ def test_a_run_gives_each_languages_heads_and_as_many_by_importance(tmp_path: Pa
     run = run_folder(tmp_path, {"en": "2.5,0.1,2.0", "de": ""})
     en, de = language_heads(str(run), "25%", ["en", "de"], None, UNEVEN)
     assert (en.language, en.wanted, en.available) == ("en", 3, 3)
-    assert str(en.chosen) == "2.5,0.1,2.0"
-    assert en.full is not None and str(en.full) == "3.1,3.0,2.5"
+    assert en.chosen.keys == ("2.5", "0.1", "2.0")
+    assert en.full is not None and en.full.keys == ("3.1", "3.0", "2.5")
     # An empty set is told, not filled; what is important is still known.
     assert (de.language, len(de.chosen), de.available) == ("de", 0, 0)
-    assert de.full is not None and str(de.full) == "0.0,0.1,0.2"
+    assert de.full is not None and de.full.keys == ("0.0", "0.1", "0.2")
     (fewer,) = language_heads(str(run), 2, ["en"], None, UNEVEN)
-    assert str(fewer.chosen) == "2.5,0.1" and fewer.available == 3
+    assert fewer.chosen.keys == ("2.5", "0.1") and fewer.available == 3
     (more,) = language_heads(str(run), 5, ["en"], None, UNEVEN)
     assert len(more.chosen) == 3 and more.full is not None and len(more.full) == 3
     (own,) = language_heads(str(run), 1, ["en", "de"], "en", UNEVEN)
-    assert own.language == "en" and str(own.chosen) == "2.5"
+    assert own.language == "en" and own.chosen.keys == ("2.5",)
 
 
 def test_heads_of_other_languages_or_models_are_refused(tmp_path: Path) -> None:

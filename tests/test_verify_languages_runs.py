@@ -228,7 +228,7 @@ def test_layers_and_where_important_heads_lie(
     [
         (["--heads", "1.2", "--heads", "1.3"], "write all as LANG=HEADS"),
         (["--heads", "en=1.2", "--heads", "en=1.3"], "names en twice"),
-        (["--heads", "9.9"], "there is no head 9.9"),
+        (["--heads", "9.9"], "there is no head L9.H9"),
         (["--heads", "nowhere"], "names no heads"),
         (["--heads", "1.2", "--k", "90"], "more heads than the 8"),
         (["--heads", "1.2", "--data", "tr=missing.txt"], "missing.txt"),

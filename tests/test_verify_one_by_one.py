@@ -197,7 +197,7 @@ def test_orders_go_by_score_with_ties_by_layer_and_head(
     scored: Path, pocket: LanguageModel
 ) -> None:
     def order(name: Any, heads: str = str(scored), k: Any = None) -> list[str]:
-        return [str(h) for h in starting_order(OneByOne(heads=heads, k=k, order=name), pocket)]
+        return [h.key for h in starting_order(OneByOne(heads=heads, k=k, order=name), pocket)]
 
     def score(head: str) -> int:
         layer, number = map(int, head.split("."))

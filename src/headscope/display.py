@@ -84,8 +84,8 @@ class Displayed:
         return brief(self)
 
     def to_frame(self) -> Any:
-        """Its numbers as a tidy pandas frame; of several tables a dictionary of frames: of a
-        comparison `levels`, `tests` and `scores`, else by title."""
+        """Its numbers as a tidy pandas frame; of several tables a dictionary of frames: `levels`
+        and `tests` of a comparison, `scores` of a command that scores heads, others by title."""
         return _renderer().frames(self)
 
     def figure(self, title: str = "", *, ax: Any = None) -> Any:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import stat
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 #: What errors of torch say that are of no type of their own: allocators of CPUs, and libraries.
@@ -39,6 +43,18 @@ class Caution(UserWarning):
 
     def __init__(self, message: str = "") -> None:
         super().__init__(bounded(message))
+
+
+#: What stands between a warning and the line that it is about: this package, and what calls it.
+_BETWEEN = (str(Path(__file__).parent), contextlib.__file__, functools.__file__)
+
+
+def caution(message: str) -> None:
+    """Warn (`Caution`) of something, at the line outside this package that asked for it."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_BETWEEN):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(Caution(message), stacklevel=level)
 
 
 class InputError(ValueError):

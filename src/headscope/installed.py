@@ -17,13 +17,12 @@ Nothing of a package is imported before it is asked for.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, MutableMapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
-from headscope.errors import Caution, InputError, clause
+from headscope.errors import InputError, caution, clause
 
 Part = TypeVar("Part")
 GROUPS = ("methods", "controls", "measures", "readers")
@@ -120,7 +119,7 @@ class Parts(MutableMapping[str, Part], Generic[Part]):
                 _ = self[name]
             except InputError as error:
                 self._left_out.add(name)
-                warnings.warn(Caution(str(error)), stacklevel=3)
+                caution(str(error))
         return iter(list(self._known))
 
     def __len__(self) -> int:

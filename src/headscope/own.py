@@ -15,6 +15,7 @@ from __future__ import annotations
 import builtins
 import copyreg
 import hashlib
+import re
 import sys
 import sysconfig
 import uuid
@@ -22,12 +23,13 @@ import warnings
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from dis import get_instructions
 from functools import cached_property, lru_cache, partial, singledispatch
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from inspect import signature
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -42,7 +44,7 @@ from types import (
 from typing import Any, Literal, cast
 from weakref import WeakKeyDictionary
 
-from headscope.errors import Caution, InputError
+from headscope.errors import InputError, caution
 from headscope.estimates import UNWRITTEN
 from headscope.settings import UNSIGNED
 
@@ -114,12 +116,9 @@ class OwnFunction:
             warnings.simplefilter("always")
             now = digest_of(self.function)
         if now != self.digest and not untold:
-            warnings.warn(
-                Caution(
-                    f"{self.name} changes what it holds or names when it is called, so a run with "
-                    "it is not found again; keep that elsewhere, as functools.cache does"
-                ),
-                stacklevel=2,
+            caution(
+                f"{self.name} changes what it holds or names when it is called, so a run with "
+                "it is not found again; keep that elsewhere, as functools.cache does"
             )
 
 
@@ -132,13 +131,24 @@ class OwnMeasure:
 
     @classmethod
     def of(cls, function: Callable[..., Any]) -> OwnMeasure:
-        """A measure by the function's name; less is better where its `better` says `lower`."""
+        """A measure by the function's name, and of a lambda also by its code; less is better where
+        its `better` says `lower`."""
         better: Any = getattr(function, "better", "higher")
         if better not in ("higher", "lower"):
             raise InputError(f"better is {better!r} of a measure; it is one of higher, lower")
         own = OwnFunction.of(function)
-        if not own.name.isidentifier():
-            raise InputError(f"a measure is called by its name, not {own.name}; use def")
+        try:
+            signature(function).bind([], [])
+        except TypeError as error:
+            raise InputError(
+                f"the measure {own.name} cannot be given outputs and references ({error}); "
+                "let it take these two lists"
+            ) from None
+        except ValueError:  # of a function in C, whose arguments nobody knows
+            pass
+        if not own.name.isidentifier():  # of a lambda
+            name = re.sub(r"\W", "", own.name)
+            own = replace(own, name=f"{name}_{own.digest[:8]}")
         return cls(own, better)
 
     @property
@@ -387,7 +397,5 @@ def _reduced(value: Any) -> list[Any]:
 
 def _untold(what: str) -> list[Any]:
     """Bytes that are never the same, with a warning of what a function uses."""
-    warnings.warn(
-        Caution(f"a function uses {what}, so a run with it is not found again"), stacklevel=2
-    )
+    caution(f"a function uses {what}, so a run with it is not found again")
     return [uuid.uuid4().bytes]

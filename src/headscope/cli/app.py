@@ -16,7 +16,7 @@ from typer.main import get_command
 
 from headscope.cli import output
 from headscope.cli.commands import group_of
-from headscope.errors import Caution, InputError, out_of_memory
+from headscope.errors import Caution, InputError, caution, out_of_memory
 from headscope.studies.registry import MISNAMED
 
 INTERRUPTED = 130
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             warnings.simplefilter("default", Caution)  # each once
             warnings.showwarning = output.caution
             for words in MISNAMED:
-                warnings.warn(Caution(words), stacklevel=1)
+                caution(words)
             with _unsaid(arguments):
                 code = command.main(arguments, prog_name="headscope", standalone_mode=False)
     except InputError as error:

@@ -21,8 +21,9 @@ from headscope.heads import (
     resolve_heads,
 )
 from headscope.heads.files import HeadsFile, read_heads_file, split_part
+from headscope.heads.geometry import LIST
 from headscope.heads.published import geometry_of, heads_of, unknown_geometry
-from headscope.heads.resolve import LIST, MEAN
+from headscope.heads.resolve import MEAN
 from headscope.heads.store import Origin, check_finished, held
 from headscope.settings import Option
 
@@ -71,7 +72,8 @@ class Artifact:
                         total.update(f"|{of} {name} {array.dtype} {array.shape}|".encode())
                         total.update(array.tobytes())
             total.update(f"|{scores.config.get('average')}".encode())
-        total.update(f"|{self.heads}|{self.origin.method}|{self.direction}".encode())
+        heads = None if self.heads is None else ",".join(self.heads.keys)
+        total.update(f"|{heads}|{self.origin.method}|{self.direction}".encode())
         return total.hexdigest()
 
     def top(

@@ -86,7 +86,7 @@ def kernel_of(sets: Sequence[HeadSet]) -> Kernel | None:
     layers = sets[0].geometry.by_layer()
     free = shared_by_all(sets, [[head for layer in layers for head in layer]])
     within = shared_by_all(sets, layers)
-    common = [str(head) for head in sets[0] if all(head in heads for heads in sets[1:])]
+    common = [head.key for head in sets[0] if all(head in heads for heads in sets[1:])]
     return Kernel(tuple(common), free.expected, free.p_value, within.expected, within.p_value)
 
 

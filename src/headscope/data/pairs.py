@@ -19,7 +19,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -51,7 +50,7 @@ from headscope.data.rows import (
 )
 from headscope.data.tables import ABSENT, is_dataset
 from headscope.data.words import Word, cuts_inside, is_unspaced, split_words
-from headscope.errors import Caution, InputError, naming
+from headscope.errors import InputError, caution, naming
 from headscope.settings import GIVEN as UNLESS_NONE
 from headscope.settings import Settings
 
@@ -339,7 +338,7 @@ def read_pairs(source: PairSource) -> PairFile:
     """
     pairs = _read(source)
     for words in pairs.cautions:
-        warnings.warn(Caution(words), stacklevel=2)
+        caution(words)
     return pairs
 
 
@@ -388,6 +387,7 @@ def _read_table(source: PairSource) -> tuple[list[SentencePair], str, list[str]]
         "with one of these",
     )
     sentence = text_cell("give a sentence")
+    source = _with_columns(source, dataset)
     if not dataset and _holds_alignments(source):
         return _read_alignments(source, sentence)
     if source.min_confidence is not None:
@@ -425,6 +425,22 @@ def _read_table(source: PairSource) -> tuple[list[SentencePair], str, list[str]]
     if not dataset:
         found.append(_check_format(Path(source.data), pairs, digest))
     return read_so, digest, [words for words in found if words]
+
+
+def _with_columns(source: PairSource, dataset: bool) -> PairSource:
+    """The columns of both sides: where none are named nor there, those that are called after the
+    languages, `en` and `de`, or `translation.en` and `translation.de`."""
+    named = source.source_column, source.target_column
+    if named != ("source", "target"):
+        return source
+    languages = direction_of(source)
+    codes = languages.source, languages.target
+    ways = (named, codes, (f"translation.{codes[0]}", f"translation.{codes[1]}"))
+    fields = [Field(name, _as_it_is, None) for way in ways for name in way]
+    with open_rows(source.data, fields, dataset=dataset, split=source.split) as rows:
+        there = next(rows, Row(0, "", {})).cells.keys()
+    first, second = next((way for way in ways if {*way} <= there), named)
+    return replace(source, source_column=first, target_column=second)
 
 
 def _as_read(pair: SentencePair, reading: Reading) -> SentencePair:

@@ -185,10 +185,10 @@ def open_table(
             if hasher is not None:
                 drain(handle, hasher)
             return
+        if not handle.read(1):
+            raise InputError(f"{path} is empty; give a file with at least one record")
+        handle.seek(0)
         if hasher is not None:
-            if not handle.read(1):
-                raise InputError(f"{path} is empty; give a file with at least one record")
-            handle.seek(0)
             drain(handle, hasher)
             handle.seek(0)
         with opened_table(form, handle, path) as table:

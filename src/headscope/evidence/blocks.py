@@ -15,6 +15,7 @@ from headscope.evidence.rows import (
     Evidence,
     Scored,
 )
+from headscope.heads.geometry import spelled
 from headscope.measure.sequence import draws_to_win
 from headscope.measure.statistics import least_p
 from headscope.shown.blocks import (
@@ -196,7 +197,7 @@ def draws_table(
     rows = []
     for draw in draws:
         cells = [evidence.statistics[name].cell(evidence.level(name, draw)) for name in known]
-        rows.append(Row(f"{draw.kind}, {draw.draw}", (*cells, Cell(" ".join(draw.heads)))))
+        rows.append(Row(f"{draw.kind}, {draw.draw}", (*cells, Cell(spelled(draw.heads)))))
     columns = (*(evidence.statistics[name].title for name in known), "heads")
     return Table(title, columns, tuple(rows))
 

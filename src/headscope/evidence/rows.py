@@ -18,6 +18,7 @@ from headscope.display import brief
 from headscope.errors import InputError
 from headscope.estimates import UNWRITTEN, Draws, Estimate
 from headscope.heads import Geometry, Head, HeadSet
+from headscope.heads.geometry import keys_of
 from headscope.shown.blocks import Cell
 from headscope.shown.words import fixed
 
@@ -97,7 +98,7 @@ class Condition:
         if self.gate == 1 or not self.heads:
             return AS_IS
         other = "" if self.replacement == "zero" else f"{self.replacement} "
-        heads = ",".join(map(str, sorted(map(Head.parse, self.heads))))
+        heads = ",".join(keys_of(sorted(map(Head.parse, self.heads))))
         place = f" @{self.kind} {self.round}" if self.round else ""
         return f"{other}{self.gate + 0.0!r} {heads}{place}"
 

@@ -53,7 +53,7 @@ def keep_sentences(
             linked = np.isin(np.arange(len(peaks)), counted >> 32)
             row = BestSentence(
                 part=part.name,
-                head=str(head),
+                head=head.key,
                 id=pair.id,
                 source=pair.source,
                 target=sentence.text,

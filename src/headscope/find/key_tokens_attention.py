@@ -27,6 +27,7 @@ from headscope.evidence.controls import DEFAULT, Controlled, Drawing, Draws, Sel
 from headscope.evidence.rows import SHARE, Basis, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import Head, HeadSet, check_geometry
+from headscope.heads.geometry import keys_of
 from headscope.settings import Option
 
 if TYPE_CHECKING:
@@ -277,7 +278,7 @@ def key_attention(
     chosen = len(heads)
     mass = weights.sum(axis=2)
     paid = mass.mean(axis=0, dtype=np.float64).tolist()
-    means = dict(zip(map(str, everyone), paid, strict=True))
+    means = dict(zip(keys_of(everyone), paid, strict=True))
     by_word = member[keys].astype(np.float32)
     return KeyTokenAttention(
         heads=heads,

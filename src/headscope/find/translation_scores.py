@@ -22,6 +22,7 @@ from headscope.errors import InputError
 from headscope.find.scoring import RunPart, rate, scored
 from headscope.find.translation_score_config import HeadLinks, TranslationScore, check_aligner
 from headscope.heads import HeadScores, HeadSet, count_of, resolve_heads
+from headscope.heads.geometry import keys_of
 from headscope.options import QueryName
 from headscope.progress import Steps
 
@@ -129,7 +130,7 @@ def with_heads(
     """
     how, total = config.head_links or HeadLinks(), lm.geometry.total
     k = count_of(how.k or max(1, min(LINKING, total // 4)), total)
-    given = how.heads and resolve_heads(how.heads, how.k, lm.geometry, default=k)
+    given = how.heads and resolve_heads(how.heads, how.k, lm.geometry, default=k, model=lm.name)
     if files and (not given or how.rows is None):
         parts = linked_parts(files, both=how.prompts != "one")
         best = dict[QueryName, tuple[float, HeadSet]]()
@@ -142,7 +143,7 @@ def with_heads(
         how, given = replace(how, rows=rows), best[rows][1]
     if config.aligner != "heads" or not given:
         return config
-    return replace(config, head_links=replace(how, heads=",".join(map(str, given))))
+    return replace(config, head_links=replace(how, heads=",".join(keys_of(given))))
 
 
 def linked_parts(files: Sequence[PairFile], both: bool = True) -> list[PairFile]:

@@ -93,7 +93,7 @@ class Adaptation:
         parts = self.feed_forward
         return {
             "on": self.place,
-            "heads": {str(head): self.gate[head] for head in self.gate.changed_heads()},
+            "heads": {head.key: self.gate[head] for head in self.gate.changed_heads()},
             "feed_forward": {}
             if parts is None
             else {str(layer): float(parts[layer]) for layer in np.flatnonzero(parts != 1)},

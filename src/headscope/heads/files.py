@@ -17,8 +17,8 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headscope.errors import InputError, check_unicode, refuse_pipes
-from headscope.heads.geometry import Geometry, Head
+from headscope.errors import InputError, check_unicode, naming, refuse_pipes
+from headscope.heads.geometry import LAYER, LIST, Geometry, Head, heads_in
 from headscope.heads.hub import exists
 from headscope.heads.store import parsed
 
@@ -39,12 +39,15 @@ _SIZES, _LARGEST = ("num_layers", "num_heads"), 9999
 _SCORES = ("score", "ts")
 #: What a file may hold, for whoever named another.
 FORMATS = (
-    'a table with the columns layer and head, a JSON list of heads, {"LAYER-HEAD": [scores]}, '
+    "heads such as L5.H3, a table with the columns layer and head, a JSON list of heads, "
+    '{"L5": [3]}, {"LAYER-HEAD": [scores]}, '
     f"an object with {NEXT_TOKEN}, {MATRIX}, {ALIGNMENT} or important_heads, "
     "numbers separated by tabs (layers by key-value heads), a line attn_head_set: in "
     "YAML, or tuples (layer, head, score)"
 )
 _WRITE = 'write a list such as [{"layer": 5, "head": 3}]'
+#: What names the model of the heads, in YAML, and in JSON alone or as `name` of an object.
+_MODEL = re.compile(r"\s*model_name_or_path\s*:(?P<value>.*)")
 _YAML = re.compile(r"\s*(['\"]?)attn_head_set\1\s*:(?P<value>.*)")
 _QUOTED = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([^#\"']*?))\s*(?:\s#.*)?")
 _DASHED = re.compile(r"\s*([0-9]{1,9})-([0-9]{1,9})\s*")
@@ -75,7 +78,8 @@ class HeadsFile:
         format: `csv`, `json`, `tuples`, `retrieval`, `duo-attention`, `yaml`, `important_heads`,
             `alignatt` or the name of a list of scores such as `next_tok_attn`.
         entries: the heads; of `duo-attention` key-value heads.
-        model, config: what `alignatt` says of the scores, as the configuration of ours would.
+        model: the model that the file names; None where it names none.
+        config: what `alignatt` says of the scores, as the configuration of ours would.
         score_name: what `alignatt` calls the scores; None where it does not say.
         matrix: whether the entries are those of a matrix of scores.
         counts: of a file with such a matrix, how many heads each layer has; else empty.
@@ -151,13 +155,35 @@ def read_heads_file(spec: str | PathLike[str]) -> HeadsFile:
         kind, entries = "yaml", _yaml_entries(path, text)
     elif _is_numbers(text):
         kind, entries = "duo-attention", _number_entries(path, text)
+    elif re.search("[,Ll]", text) and LIST.fullmatch(",".join(text.replace(",", " ").split())):
+        kind, entries = "csv", _named_entries(text)
     elif path.suffix == ".json":
         kind, entries = _of_json(path, text, part)
     else:
         kind, entries = "csv", _csv_entries(path, text)
     if kind == ALIGNATT:
         return _alignatt(HeadsFile(str(spec), kind, tuple(entries)), path, text, part)
-    return HeadsFile(str(spec), kind, tuple(entries))
+    return HeadsFile(str(spec), kind, tuple(entries), model=_model(kind, text))
+
+
+def _model(kind: str, text: str) -> str | None:
+    """The model that a file of heads names, in JSON as commands print it."""
+    if kind == "yaml":
+        named = (match for line in text.split("\n") if (match := _MODEL.fullmatch(line)))
+        match = next((_QUOTED.fullmatch(match["value"]) for match in named), None)
+        return match and next((part for part in match.groups() if part), None)
+    said = json.loads(text) if text.lstrip()[:1] == "{" else {}
+    model = said.get("model")
+    name = model.get("name") if isinstance(model, dict) else model
+    return name if isinstance(name, str) else None
+
+
+def _named_entries(text: str) -> Iterator[Entry]:
+    """Heads by name, in lines or separated by commas."""
+    for line, row in enumerate(text.split("\n"), 1):
+        for name in row.replace(",", " ").split():
+            head = Head.parse(name)
+            yield Entry(line, head.layer, head.head)
 
 
 def _alignatt(file: HeadsFile, path: Path, text: str, part: str) -> HeadsFile:
@@ -313,6 +339,9 @@ def _of_json(file: Path, text: str, part: str) -> tuple[str, Iterable[Entry]]:
         return "important_heads", _list_entries(file, _items(text, important.end()))
     if at and all(map(_DASHED.fullmatch, at)):
         return "retrieval", _retrieval_entries(file, text, members)
+    layers = [member for member in members if member[1] != "model"]
+    if layers and all(LAYER.fullmatch(key) for _, key, _ in layers):
+        return "json", _layer_entries(file, text, layers)
     raise InputError(
         f"{file}, line 1: holds neither a list of heads nor an object with the list 'heads', nor "
         f"one of the other formats: {FORMATS}"
@@ -368,7 +397,7 @@ def _matrix_entries(file: Path, text: str, at: dict[str, int], name: str) -> Ite
         for head, score in enumerate(row):
             if score is None and any(cell is not None for cell in row[head:]):
                 raise InputError(
-                    f"{file}, line {line}: head {layer}.{head} of {name} is null, but the layer "
+                    f"{file}, line {line}: head L{layer}.H{head} of {name} is null, but the layer "
                     "has heads behind it; give its score"
                 )
             if score is not None:  # the model has no such head
@@ -407,6 +436,17 @@ def _retrieval_entries(
         yield Entry(line, int(layer), int(head), mean, len(scores))
 
 
+def _layer_entries(
+    file: Path, text: str, members: Iterable[tuple[int, str, int]]
+) -> Iterator[Entry]:
+    """Heads by layer, `{"L11": [2]}`."""
+    for line, key, position in members:
+        listed, _ = _DECODE(text, position)
+        with naming(f"{file}, line {line}"):
+            heads = heads_in({key: listed})
+        yield from (Entry(line, head.layer, head.head) for head in heads or ())
+
+
 def _list_entries(file: Path, items: Iterable[tuple[int, Any]]) -> Iterator[Entry]:
     for line, item in items:
         match item:
@@ -420,8 +460,9 @@ def _list_entries(file: Path, items: Iterable[tuple[int, Any]]) -> Iterator[Entr
             case [layer, head, score]:
                 yield _entry(file, line, layer, head, score)
             case str():
-                layer, _, head = item.partition(".")
-                yield _entry(file, line, layer, head, None)
+                with naming(f"{file}, line {line}"):
+                    named = Head.parse(item)
+                yield Entry(line, named.layer, named.head)
             case _:
                 raise InputError(
                     f'{file}, line {line}: {_shown(item)} is not a head; write {{"layer": 5, '
@@ -445,7 +486,7 @@ def _entry(file: Path, line: int, layer: Any, head: Any, score: Any) -> Entry:
     value = _number(score) if isinstance(score, str) else _numeric(score)
     if score is not None and value is None:
         raise InputError(
-            f"{file}, line {line}: the score of head {layer}.{head} is {_shown(score)}, which is "
+            f"{file}, line {line}: the score of head L{layer}.H{head} is {_shown(score)}, which is "
             "no finite number; correct it"
         )
     return Entry(line, layer, head, value)

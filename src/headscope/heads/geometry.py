@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import chain
+from numbers import Integral, Real
 from operator import index
 from typing import Any, Protocol, cast
 
@@ -16,7 +17,11 @@ from numpy.typing import NDArray
 from headscope.errors import InputError
 from headscope.options import Amount
 
-_HEAD = re.compile(r"\s*([0-9]{1,9})\.([0-9]{1,9})\s*")
+_HEAD = r"(?:[Ll]([0-9]{1,9})\.?[Hh]([0-9]{1,9})|([0-9]{1,9})\.([0-9]{1,9}))"
+#: A layer by name, as it stands before its heads, and a list of heads by name.
+LAYER = re.compile(r"\s*[Ll]?([0-9]{1,9})\s*")
+LIST = re.compile(rf"\s*{_HEAD}\s*(?:,\s*{_HEAD}\s*)*")
+_WAYS = "write L5.H3, 5.3 or, in Python, (5, 3), layer and head"
 
 
 def without_gradients(given: Any) -> Any:
@@ -32,7 +37,7 @@ def without_gradients(given: Any) -> Any:
 class Head:
     """One attention head: the index of its layer and its index among that layer's query heads.
 
-    Both count from 0. Heads sort by layer, then by head, and print as `5.3`.
+    Both count from 0. Heads sort by layer, then by head, and print as `L5.H3`.
     """
 
     layer: int
@@ -51,40 +56,133 @@ class Head:
 
     @classmethod
     def parse(cls, text: str) -> Head:
-        """Read `5.3`, layer 5 and head 3."""
-        match = _HEAD.fullmatch(text)
+        """Read `L5.H3`, `L5H3` or `5.3`: layer 5 and head 3."""
+        match = re.fullmatch(rf"\s*{_HEAD}\s*", text)
         if match is None:
-            raise InputError(f"{text[:40]!r} is not a head; write LAYER.HEAD, for example 5.3")
-        return cls(int(match[1]), int(match[2]))
+            raise InputError(f"{text[:40]!r} is not a head; write LAYER.HEAD: L5.H3 or 5.3")
+        return cls(*(int(number) for number in match.groups() if number is not None))
 
     @classmethod
     def of(cls, head: object) -> Head:
-        """A head as people name one: itself, `"5.3"`, `(5, 3)`, or what has a layer and a head.
+        """A head as people name one: itself, `"L5.H3"`, `"5.3"`, `(5, 3)`, or what has a layer and
+        a head, as attributes or entries.
 
-        InputError for anything else.
+        InputError for anything else, also for a number: 5.1 and 5.10 are the same number, and two
+        heads.
         """
         if isinstance(head, Head):
             return head
         if isinstance(head, str):
             return cls.parse(head)
+        if isinstance(head, Real) and not isinstance(head, Integral):
+            raise InputError(
+                f"{head} is not a head but a number, and 5.1 and 5.10 are one number; write '5.1' "
+                "or (5, 1)"
+            )
         try:
             layer, number = (
-                (head.layer, head.head)
+                (head["layer"], head["head"])
+                if isinstance(head, Mapping)
+                else (head.layer, head.head)
                 if hasattr(head, "layer") and hasattr(head, "head")
                 else cast(Iterable[int], head)
             )
-        except (TypeError, ValueError):
-            raise InputError(
-                f"{head!r:.40} is not a head; write '5.3' or (5, 3), layer and head"
-            ) from None
+        except (KeyError, TypeError, ValueError):
+            raise InputError(f"{head!r:.40} is not a head; {_WAYS}") from None
         return cls(layer, number)
 
-    def __str__(self) -> str:
+    @property
+    def key(self) -> str:
+        """`5.3`: the head in files, JSON, keys and signatures."""
         return f"{self.layer}.{self.head}"
+
+    def __str__(self) -> str:
+        return f"L{self.layer}.H{self.head}"
 
 
 #: How a head may be given: see `Head.of`.
-HeadLike = Head | str | tuple[int, int]
+HeadLike = Head | str | tuple[int, int] | Mapping[str, Any]
+
+
+def keys_of(heads: Iterable[Head]) -> tuple[str, ...]:
+    """Heads as files, JSON, keys and signatures have them: `5.3`."""
+    return tuple(head.key for head in heads)
+
+
+def spelled(keys: Iterable[str]) -> str:
+    """Heads that results name by their keys, as they are written: `L5.H3, L7.H11`."""
+    return ", ".join(str(Head.parse(key)) for key in keys)
+
+
+def heads_in(value: Any) -> list[Head] | None:
+    """Heads that are named in memory, in their order; None of what names none.
+
+    One head or several (see `Head.of`) in a text, a list, a set, an array or a series; heads by
+    layer, `{"L11": [2]}` or `{11: [2]}`; a frame or columns of `layer` and `head`, of which rows
+    whose `selected` is false are left out. A mask needs the shape of its model: see `HeadSet.of`.
+    """
+    if isinstance(value, str):
+        return [*map(Head.parse, value.split(","))] if LIST.fullmatch(value) else None
+    if isinstance(value, Head | Real) or is_pair(value):
+        return [Head.of(value)]
+    rows = head_rows(value)
+    if rows is not None:
+        return [Head.of(row) for row in rows if row.get("selected", True)]
+    if isinstance(value, Mapping):
+        layers = [LAYER.fullmatch(str(name)) for name in value]
+        if not value or None in layers:
+            return None
+        return [
+            Head(int(layer[1]), head)
+            for layer, heads in zip(layers, value.values(), strict=True)
+            for head in members(heads) or [heads]
+            if layer is not None
+        ]
+    if isinstance(value, Set):
+        return sorted(map(Head.of, value))
+    listed = members(value)
+    if listed is None:
+        return None
+    if is_pair(listed):
+        return [Head.of(listed)]
+    named = (heads_in(each) if isinstance(each, str) else None for each in listed)
+    return [*chain(*(known or [Head.of(each)] for each, known in zip(listed, named, strict=True)))]
+
+
+def head_rows(value: Any) -> list[Mapping[str, Any]] | None:
+    """The rows of a frame or a table, of columns by name, or of mappings, with `layer` and `head`;
+    None of anything else."""
+    if hasattr(value, "columns") or hasattr(value, "schema"):  # of Polars, Arrow or pandas
+        ways = {"to_dicts": (), "to_pylist": (), "to_dict": ("records",)}
+        rows = next((way for way in ways if hasattr(value, way)), None)
+        value = value if rows is None else getattr(value, rows)(*ways[rows])
+    if isinstance(value, Mapping) and {"layer", "head"} <= value.keys():
+        columns = [members(column) for column in value.values()]
+        if None in columns:  # one head
+            return [value]
+        return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]
+    mappings = isinstance(value, list | tuple) and all(isinstance(row, Mapping) for row in value)
+    return list(value) if mappings and value else None
+
+
+def members(value: Any) -> list[Any] | None:
+    """The members of a list, an array, a tensor, a series or an iterator; None of anything else."""
+    for listed in ("tolist", "to_pylist"):
+        if hasattr(value, listed) and not hasattr(value, "schema"):
+            value = getattr(value, listed)()
+    several = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping)
+    return list(value) if several else None
+
+
+def is_mask(value: Any) -> bool:
+    """Whether a value is an array or a tensor of bools with two axes."""
+    return getattr(value, "ndim", None) == 2 and "bool" in str(getattr(value, "dtype", ""))
+
+
+def is_pair(value: Any) -> bool:
+    """Whether a value is two whole numbers, which are one head."""
+    pair = isinstance(value, list | tuple) and len(value) == 2
+    return pair and all(isinstance(number, Integral) for number in value)
 
 
 @dataclass(frozen=True)

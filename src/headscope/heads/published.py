@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -13,7 +12,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from headscope.errors import Caution, InputError, naming
+from headscope.errors import InputError, caution, naming
 from headscope.estimates import Floats
 from headscope.heads.files import (
     ABOUT,
@@ -121,6 +120,7 @@ def heads_of(
     ):
         check_geometry(GroupedGeometry(said), geometry, file.place)
     heads, method = file.heads(geometry), _method(file)
+    about = {} if file.model is None else {"model": file.model}
     if file.format == ALIGNATT and method == TRANSLATION_SCORE:
         _check_shares(file)
     _check_lists(file, geometry)
@@ -134,21 +134,20 @@ def heads_of(
             chance = extra["chance"] = np.full(geometry.shape, np.nan)
             for entry in file.chance:
                 chance[entry.layer, entry.head] = entry.score
-        made = {} if file.model is None else {"model": file.model}
         foreign = file.score_name is not None and file.score_name not in KNOWN_SCORES
         config = {**file.config, **({SCORE_NAME: method} if foreign else {})}
-        scores = HeadScores(geometry, values, method, extra=extra, config=config, provenance=made)
+        scores = HeadScores(geometry, values, method, extra=extra, config=config, provenance=about)
         _check_order(file, scores)
         return scores
     if file.format in _OWN:
-        return HeadSet(geometry, heads)
+        return HeadSet(geometry, heads, Origin(provenance=about))
     if file.scored and file.format != ALIGNATT:
         listed = [entry.score or 0.0 for entry in file.entries]
         if listed == sorted(listed) and len(set(listed)) > 1 and list(heads) != sorted(heads):
             _lowest_first(file, method)
         scored = zip(heads, listed, strict=True)
         heads = tuple(head for head, _ in sorted(scored, key=lambda pair: -pair[1]))
-    return HeadSet(geometry, heads, Origin(method))
+    return HeadSet(geometry, heads, Origin(method, provenance=about))
 
 
 def _method(file: HeadsFile) -> str:
@@ -170,7 +169,7 @@ def _check_shares(file: HeadsFile) -> None:
     for entry in (*file.entries, *file.chance, *chain(*file.lists.values())):
         if entry.score is not None and not 0 <= entry.score <= 1:
             raise InputError(
-                f"{file.place}, line {entry.line}: head {entry.layer}.{entry.head} has "
+                f"{file.place}, line {entry.line}: head L{entry.layer}.H{entry.head} has "
                 f"{entry.score}, but translation scores are shares; correct it, or name in "
                 f"{SCORE_NAME!r} what was measured"
             )
@@ -205,7 +204,7 @@ def _check_order(file: HeadsFile, scores: HeadScores) -> None:
         heads = replace(file, entries=entries).heads(scores.geometry) if entries else ()
         first[name] = _first(scores, heads, near)
         if file.matrix and entries and first[name] != "highest":
-            _caution(
+            caution(
                 f"{file.place}: {name} does not begin with the highest scores of {MATRIX}, by "
                 f"which heads are ranked; #{name} behind the file's name takes the list as it is"
             )
@@ -214,7 +213,7 @@ def _check_order(file: HeadsFile, scores: HeadScores) -> None:
     if "lowest" in first.values():
         _lowest_first(file, scores.method)
     elif file.score_name is not None:
-        _caution(
+        caution(
             f"{file.place}: does not say whether high or low {scores.method} is best; the highest "
             "is taken as best"
         )
@@ -247,11 +246,7 @@ def _lowest_first(file: HeadsFile, method: str) -> None:
     fix = "but heads are ranked by the highest; turn the sign of the scores"
     if file.format == ALIGNATT:
         raise InputError(f"{said}, so low ones are best, {fix} or write a list without them")
-    _caution(f"{said}, {fix} if low ones are best")
-
-
-def _caution(note: str) -> None:
-    warnings.warn(Caution(note), stacklevel=2)
+    caution(f"{said}, {fix} if low ones are best")
 
 
 def _widened(file: HeadsFile, grouped: GroupedGeometry) -> HeadScores:
@@ -269,7 +264,7 @@ def _widened(file: HeadsFile, grouped: GroupedGeometry) -> HeadScores:
         f"{file.place}: {values.shape[1]} key-value heads a layer; each of the {geometry.width} "
         f"query heads has the score of its own, which {group} share"
     )
-    _caution(note)
+    caution(note)
     config = {"key_value_heads": values.shape[1], "note": note}
     return HeadScores(geometry, np.repeat(values, group, axis=1), _method(file), config=config)
 

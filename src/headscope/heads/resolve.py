@@ -9,10 +9,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any, TypedDict, get_args
 
-from headscope.errors import InputError
+from headscope.errors import InputError, caution
 from headscope.heads import store
 from headscope.heads.files import read_heads_file, split_part
-from headscope.heads.geometry import Geometry, check_geometry, default_amount
+from headscope.heads.geometry import LIST, Geometry, check_geometry, default_amount
 from headscope.heads.hub import Repository, exists
 from headscope.heads.published import heads_of
 from headscope.heads.scores import NO_CHANCE, HeadScores, Rank
@@ -21,7 +21,6 @@ from headscope.heads.store import check_finished
 from headscope.options import Amount
 
 MEAN = "mean"
-LIST = re.compile(r"\s*[0-9]+\.[0-9]+\s*(,\s*[0-9]+\.[0-9]+\s*)*")
 # What is read of a run or a saved artifact, by name, so that a repository of something else, such
 # as a model, costs no download of its weights.
 _FILES = (
@@ -119,17 +118,18 @@ def resolve_heads(
     *,
     default: Amount | None = None,
     by: Rank = "above-chance",
+    model: str = "",
 ) -> HeadSet:
     """The heads that `spec` names, for a model of `geometry`.
 
-    `spec` is a list such as `5.3,7.11`; a file of heads or scores, also as others publish them
+    `spec` is a list such as `L5.H3,7.11`; a file of heads or scores, also as others publish them
     (see `read_heads_file`); a folder of saved heads, scores or a gate (then the heads whose gate is
     not 1); the folder of a finished run; or a repository of the Hub that holds these (see
     `place_of`). With `k` (a number or a share of all heads) the first k are taken. Without it, a
     list, a saved set and a gate are used whole, and of scores, ranked `by` (see `HeadScores.top`),
     the top `default` (or `default_amount(geometry)`). A run that holds both a set and scores gives
     the set, or, with `k`, the top k scores. InputError if it is none of these, or made for another
-    geometry.
+    geometry; a `Caution` for a file that names another model than `model`, the name of this one.
     """
     text = str(spec)
     if isinstance(spec, str) and LIST.fullmatch(spec):
@@ -140,7 +140,10 @@ def resolve_heads(
     if path is not None and path.is_dir():
         return _from_folder(path, k, geometry, default, by)
     if path is not None and path.exists():
-        named = heads_of(read_heads_file(spec), geometry)
+        file = read_heads_file(spec)
+        named = heads_of(file, geometry)
+        if model and file.model and _last(file.model) != _last(model):
+            caution(f"{spec}: lists heads of {file.model}, but this model is {model}")
         if isinstance(named, HeadScores):
             return _top(named, k, default, by)
         return _cut(named, k)
@@ -212,6 +215,11 @@ def _from_folder(
 def _top(scores: HeadScores, k: Amount | None, default: Amount | None, by: Rank) -> HeadSet:
     amounts = (k, default, default_amount(scores.geometry))
     return scores.top(next(amount for amount in amounts if amount is not None), by)
+
+
+def _last(model: str) -> str:
+    """What a model is called, whatever folder or owner it is in."""
+    return re.split(r"[/\\]", model.rstrip("/\\"))[-1].casefold()
 
 
 def _cut(heads: HeadSet, k: Amount | None) -> HeadSet:

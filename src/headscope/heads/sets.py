@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,9 @@ from headscope.heads.geometry import (
     HeadLike,
     check_geometry,
     count_of,
+    heads_in,
+    is_mask,
+    keys_of,
     without_gradients,
 )
 from headscope.heads.hub import Artifact
@@ -54,21 +56,22 @@ class HeadSet(Artifact):
 
     @classmethod
     def parse(cls, text: str, geometry: Geometry) -> HeadSet:
-        """Read a list such as `5.3,7.11`."""
+        """Read a list such as `L5.H3,7.11`."""
         return cls(geometry, tuple(Head.parse(part) for part in text.split(",")))
 
     @classmethod
-    def of(cls, geometry: Geometry, heads: HeadSet | HeadLike | Iterable[HeadLike]) -> HeadSet:
-        """Heads named in any way: a set, `"5.3,7.11"`, `(5, 3)`, or several of these."""
+    def of(cls, geometry: Geometry, heads: Any) -> HeadSet:
+        """Heads named in any way: a set, `"L5.H3,7.11"`, `(5, 3)`, several of these, `{"L5": [3]}`,
+        a frame of `layer` and `head`, or a mask of bools (L, W)."""
         if isinstance(heads, HeadSet):
             check_geometry(heads, geometry, "the head set")
             return heads
         if isinstance(heads, str):
             return cls.parse(heads, geometry)
-        named: list[Any] = list(heads) if isinstance(heads, Iterable) else [heads]
-        if len(named) == 2 and all(isinstance(number, Integral) for number in named):
-            named = [Head.of(named)]
-        return cls(geometry, tuple(map(geometry.check, named)))
+        if is_mask(heads):
+            return cls.from_mask(geometry, heads)
+        named = heads_in(heads)
+        return cls(geometry, (Head.of(heads),) if named is None else tuple(named))
 
     @classmethod
     def from_mask(cls, geometry: Geometry, mask: ArrayLike) -> HeadSet:
@@ -82,6 +85,11 @@ class HeadSet(Artifact):
         return cls(
             geometry, tuple(head for head in geometry.heads() if array[head.layer, head.head])
         )
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The heads as files, JSON and signatures have them: `5.3`."""
+        return keys_of(self)
 
     def __len__(self) -> int:
         return len(self.heads)

@@ -18,7 +18,8 @@ def explore(lm: LanguageModel, heads: Any = (), **options: Any) -> Any:
     Args:
         lm: from `headscope.load`.
         heads: what the map shows: a run that found heads, its folder or its result, `HeadScores`,
-            a `HeadSet`, a `Gate`, a list such as ``"5.3,7.11"``; or several of these.
+            a `HeadSet`, a `Gate`, a list such as ``"L5.H3,7.11"``, what else names heads (see
+            `HeadSet.of`); or several of these.
         options: further options of ``headscope explore``, such as ``data="pairs.tsv"``,
             ``pair="en-de"`` and ``pin="5.3"``.
 

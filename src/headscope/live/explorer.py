@@ -190,7 +190,7 @@ class Explorer:
         source = next((candidate for candidate in self.sources if candidate.name == name), None)
         if source is None or not isinstance(head, str):
             raise InputError(f"there are no scores {str(name)[:40]!r} of such a head")
-        head = str(self.lm.geometry.check(Head.parse(head)))
+        head = self.lm.geometry.check(Head.parse(head)).key
         rows = [] if source.folder is None else best_sentences(source.folder, head)
         if source.part is not None:
             rows = [row for row in rows if row.part == source.part]
@@ -340,7 +340,7 @@ class Explorer:
         """What the pinned head does alone, and where it looks in each lane."""
         alone = HeadSet(self.lm.geometry, (head,)).removed()
         change = self._change(asked, prepared, reading, alone)
-        emit({"event": "head", "head": str(head), "alone": change})
+        emit({"event": "head", "head": head.key, "alone": change})
         for lane, gate in gates.items():
             output = self._outputs(asked, prepared, {lane: gate}, (), emit)[lane]
             seen = self._looks(asked, prepared, head, gate, output.output_ids)
@@ -348,7 +348,7 @@ class Explorer:
                 {
                     "event": "attention",
                     "lane": lane,
-                    "head": str(head),
+                    "head": head.key,
                     "peaks": seen.peaks,
                     "weights": seen.weights,
                 }
@@ -592,4 +592,4 @@ class Explorer:
 
 def factors(gate: Gate) -> dict[str, float]:
     """What single heads are multiplied by, where it is not 1."""
-    return {str(head): gate[head] for head in gate.changed_heads()}
+    return {head.key: gate[head] for head in gate.changed_heads()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 import anywidget
@@ -12,6 +13,7 @@ import traitlets
 
 from headscope.errors import InputError
 from headscope.heads import Gate, HeadScores, HeadSet
+from headscope.heads.geometry import is_pair
 from headscope.live.command import Explore, explorer_of
 from headscope.live.explorer import COMPUTED
 from headscope.live.page import assets, skeleton, static, widget_css
@@ -90,7 +92,13 @@ def _apart(lm: LanguageModel) -> LanguageModel:
 
 def widget_of(lm: LanguageModel, heads: Any, options: Mapping[str, Any]) -> ExplorerWidget:
     """The widget of a model; see `headscope.explore`."""
-    values = heads if isinstance(heads, list | tuple) else [heads]
+    several = isinstance(heads, list | tuple) and not is_pair(heads)
+    values = [
+        value
+        if isinstance(value, str | PathLike | Result | HeadScores | Gate)
+        else HeadSet.of(lm.geometry, value)
+        for value in (heads if several else [heads])
+    ]
     held = [value for value in values if isinstance(value, HeadScores | HeadSet | Gate)]
     named = [
         value.run if isinstance(value, Result) else str(value)
@@ -100,11 +108,11 @@ def widget_of(lm: LanguageModel, heads: Any, options: Mapping[str, Any]) -> Expl
     given = {option.name: None for option in options_in(Explore)}
     if unknown := sorted(options.keys() - given.keys()):
         raise InputError(f"there is no {unknown[0]}; there are {', '.join(sorted(given))}")
-    several = {
+    listed = {
         name: [options[name]] for name in ("data", "pair") if isinstance(options.get(name), str)
     }
     config: Explore = build(
-        Explore, {**given, **options, **several, "heads": named, "model": lm.name}
+        Explore, {**given, **options, **listed, "heads": named, "model": lm.name}
     )
     explorer = explorer_of(config, _apart(lm))
     sets = dict(explorer.gates)

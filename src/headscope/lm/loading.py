@@ -15,7 +15,6 @@ import os
 import shutil
 import statistics
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
@@ -24,7 +23,7 @@ from typing import Any, Literal, overload
 
 import torch
 
-from headscope.errors import Caution, InputError, MissingExtra, first_line, out_of_memory
+from headscope.errors import InputError, MissingExtra, caution, first_line, out_of_memory
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.checkpoints import (
     ADAPTER,
@@ -268,7 +267,7 @@ def way_of(
     weight_files(folder, name)
     files = state_of_files(folder)
     if adapter := adapter_of(folder):
-        warnings.warn(Caution(about_adapter(name, adapter)), stacklevel=3)
+        caution(about_adapter(name, adapter))
     target = place_of(device, device_map)
     carried = getattr(config, "quantization_config", None)
     if tp_plan is not None:

@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import hashlib
 import itertools
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -18,7 +17,7 @@ from typing import Any, TypeVar, cast
 
 import torch
 
-from headscope.errors import Caution, InputError, naming, telling
+from headscope.errors import InputError, caution, naming, telling
 from headscope.heads import Gate, Geometry, HeadSet
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.geometry import HeadLike, check_geometry
@@ -152,13 +151,10 @@ class LanguageModel:
             found = geometry.probe(model, tokenizer)
         lm = cls(model, tokenizer, *found, name, revision=revision, folder=folder)
         if check and tokenizer is not None and (end := tokens.added_end(tokenizer)):
-            warnings.warn(
-                Caution(
-                    f"the tokenizer of {name} ends every text with {lm.decode(end, special=True)}; "
-                    "it is left out of prompts and answers, and kept where whole documents are "
-                    "scored"
-                ),
-                stacklevel=2,
+            caution(
+                f"the tokenizer of {name} ends every text with {lm.decode(end, special=True)}; "
+                "it is left out of prompts and answers, and kept where whole documents are "
+                "scored"
             )
         lm = dataclasses.replace(lm, **prove(lm)._asdict()) if check else lm
         if folder is not None and within_reach:

@@ -20,7 +20,6 @@ import selectors
 import sys
 import threading
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
@@ -30,7 +29,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from headscope.errors import Caution, InputError
+from headscope.errors import InputError, caution
 
 AnyHook = TypeVar("AnyHook", bound=Callable[..., Any])
 
@@ -240,12 +239,9 @@ def _take(inner: nn.Module, own: _Holding) -> None:
 
 
 def _say(inner: nn.Module, own: _Holding, before: Sequence[_Holding]) -> None:
-    warnings.warn(
-        Caution(
-            f"{own.thread.name} waits for the model {type(inner).__name__}, which "
-            f"{before[-1].thread.name} has for {before[0].what}"
-        ),
-        stacklevel=2,
+    caution(
+        f"{own.thread.name} waits for the model {type(inner).__name__}, which "
+        f"{before[-1].thread.name} has for {before[0].what}"
     )
 
 

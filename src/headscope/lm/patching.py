@@ -92,7 +92,7 @@ def patched(lm: LanguageModel, patch: Patch) -> Iterator[None]:
         heads, width = widths.get(layer, (0, 0))
         if layer != -1 and not (0 <= head < heads and width <= patch.values.shape[1]):
             raise InputError(
-                f"there is no head {layer}.{head} whose output has at most "
+                f"there is no head L{layer}.H{head} whose output has at most "
                 f"{patch.values.shape[1]} channels in a model of {lm.geometry}"
             )
 

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import platform
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
@@ -28,7 +27,7 @@ import torch
 from filelock import FileLock, Timeout
 from huggingface_hub import cached_assets_path
 
-from headscope.errors import Caution
+from headscope.errors import caution
 from headscope.heads.store import write_bytes
 from headscope.lm.checkpoints import digest_of_files
 from headscope.lm.hooks import kernel_name
@@ -109,12 +108,9 @@ def alone(lock: Path, doing: str) -> Iterator[bool]:
         try:
             held.acquire(timeout=WORD_AFTER)
         except Timeout:
-            warnings.warn(
-                Caution(
-                    f"another process {doing}; this one waits for it, for {PATIENCE / 60:.0f} "
-                    f"minutes at most (its lock: {lock})"
-                ),
-                stacklevel=3,
+            caution(
+                f"another process {doing}; this one waits for it, for {PATIENCE / 60:.0f} "
+                f"minutes at most (its lock: {lock})"
             )
             held.acquire(timeout=max(0.0, PATIENCE - WORD_AFTER))
     except Timeout:
@@ -177,12 +173,9 @@ def kept_conversion(model: Path, dtype: torch.dtype) -> Path | None:
         return None
     if is_whole(kept):
         return kept
-    warnings.warn(
-        Caution(
-            f"the weights kept of {model.name} have been changed since, so they are made anew; "
-            f"keep them again by headscope cache {model}"
-        ),
-        stacklevel=2,
+    caution(
+        f"the weights kept of {model.name} have been changed since, so they are made anew; "
+        f"keep them again by headscope cache {model}"
     )
     return None
 

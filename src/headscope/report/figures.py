@@ -40,6 +40,8 @@ COLOURS = {
 }
 RAMP = ("#eaf2f3", "#abdce1", "#68bace", "#2e8fba", "#205f9f", "#1f4080", "#1a2261")
 DIVERGING = ("#1f4080", "#68bace", "#fdfdfc", "#f0a377", "#c2410c")
+#: Panels beside each other.
+COLUMNS = 2
 Drawable = Heatmap | Lines | Bars | Forest | HeadMaps | HeadTable | Histograms
 
 
@@ -115,7 +117,7 @@ def _panels(panels: int, size: tuple[float, float] = (6.4, 4.0)) -> Any:
                 f"this figure has {panels} panels; give as many axes, not {len(given)}"
             )
         return _Inside(given), given
-    columns = min(2, panels)
+    columns = min(COLUMNS, panels)
     rows = -(-panels // columns)
     figure = Figure((size[0] * columns**0.5, size[1] * rows / columns**0.5), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel()
@@ -165,7 +167,25 @@ def _maps(block: HeadMaps) -> Any:
             layers_down, heads_across = zip(*head_map.marked, strict=True)
             axis.scatter(heads_across, layers_down, s=7, c="white", edgecolors=RAMP[-1], lw=0.6)
     figure.colorbar(image, ax=list(axes), label=block.scale, shrink=0.8)
-    return _titled(figure, block.title)
+    return _without_bands(_titled(figure, block.title), axes[0], len(axes))
+
+
+def _without_bands(figure: Any, axis: Any, panels: int = 1) -> Any:
+    """The figure as high as maps of square cells with their labels, where these fill the width."""
+    for _ in range(0 if isinstance(figure, _Inside) else 4):
+        figure.draw_without_rendering()
+        size = figure.get_size_inches()
+        place = axis.get_position(original=True).size * size
+        used = axis.get_position().size * size
+        labelled = axis.get_tightbbox().size / figure.dpi
+        if labelled[0] < place[0]:  # bands at the sides
+            more = (place[0] - labelled[0] + used[0]) * used[1] / used[0] - used[1]
+        else:
+            more = min(0.0, labelled[1] - place[1])
+        if abs(more) < 0.02:
+            break
+        figure.set_figheight(size[1] + -(-panels // COLUMNS) * more)
+    return figure
 
 
 def _image(
@@ -184,7 +204,7 @@ def _heatmap(block: Heatmap) -> Any:
     axis.set_yticks(range(len(block.rows)), block.rows)
     axis.set(xlabel=block.column_axis, ylabel=block.row_axis)
     figure.colorbar(image, ax=axis, label=block.scale, shrink=0.8)
-    return _titled(figure, block.title)
+    return _without_bands(_titled(figure, block.title), axis)
 
 
 def _lines(block: Lines) -> Any:
@@ -221,7 +241,8 @@ def _bars(block: Bars) -> Any:
         ]
         axis.hlines(*zip(*ends, strict=True), color="#1d2328", lw=1) if ends else None
         for place, draws in zip(places, block.draws, strict=False):
-            axis.plot(draws[at], [place] * len(draws[at]), "|", color="#1d2328", ms=5)
+            axis.plot(draws[at], [place] * len(draws[at]), "|", color="#1d2328", ms=5,
+                      clip_on=False)  # fmt: skip
     middle = height * (len(block.series) - 1) / 2
     axis.set_yticks([group + middle for group in range(len(block.groups))], block.groups)
     axis.invert_yaxis()
@@ -248,7 +269,9 @@ def _forest(block: Forest) -> Any:
                       mec="#1d2328", label=label)  # fmt: skip
             named.add(gap.control)
     axis.set_yticks(range(len(block.rows)), [name for name, _ in block.rows])
-    axis.invert_yaxis()
+    # Half a lane above the first mark and below the last.
+    apart = 0.8 / max(1, len(controls))
+    axis.set_ylim(len(block.rows) - 1 + apart * (len(controls) - 0.5), -apart / 2)
     axis.set_xlabel(block.x)
     return _titled(_plain(figure, axis, bool(controls)), block.title)
 

@@ -10,6 +10,7 @@ from typing import assert_never
 
 from rich.cells import cell_len
 
+from headscope.heads import Head
 from headscope.report.drawing.heads import written
 from headscope.report.drawing.sentences import DIGITS, by_loss
 from headscope.shown.blocks import (
@@ -278,7 +279,7 @@ def _head_table(block: HeadTable, width: int) -> list[str]:
             value, *ends = (None if number is None else number * how.factor for number in known)
             low, high = ends or (None, None)
             cells.append(Cell(value, low, high, digits=how.digits))
-        rows.append(Row(".".join(map(str, block.heads[at])), tuple(cells)))
+        rows.append(Row(str(Head(*block.heads[at])), tuple(cells)))
     name = f", {part}" if len(block.parts) > 1 else ""
     title = f"{block.title}{name}: the first {len(rows)} of {count(len(block.heads), 'head')}"
     table = Table(title, tuple(how.title for how in columns.values()), tuple(rows))
@@ -336,7 +337,7 @@ def _aligned(rows: Sequence[Sequence[str]], width: int) -> list[str]:
 
 
 def _heads(heads: Sequence[tuple[int, int]]) -> str:
-    return ",".join(f"{layer}.{head}" for layer, head in heads) or "none"
+    return ", ".join(str(Head(*place)) for place in heads) or "none"
 
 
 def _plain(text: str) -> str:

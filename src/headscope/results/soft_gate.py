@@ -6,23 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headscope.results.common import ComparedDetails, ComparedResult
+from headscope.results.common import ComparedDetails, ComparedResult, OneHead
 from headscope.results.head_scores import HeadsResult
 from headscope.runs import Record
 
 
 @dataclass(frozen=True)
-class GatedHead(Record):
+class GatedHead(OneHead):
     """A head and its trained gate."""
 
-    layer: int
-    head: int
     gate: float
-
-    @property
-    def name(self) -> str:
-        """Layer and head."""
-        return f"{self.layer}.{self.head}"
 
 
 @dataclass(frozen=True)
@@ -83,7 +76,9 @@ class SoftGateDetails(ComparedDetails):
     @property
     def gates(self) -> dict[str, tuple[float, ...]]:
         """The gate of each trained head under every seed."""
-        by_seed = [{head.name: head.gate for head in seed.trained.heads} for seed in self.seeds]
+        by_seed = [
+            {head.place.key: head.gate for head in seed.trained.heads} for seed in self.seeds
+        ]
         return {name: tuple(gates[name] for gates in by_seed) for name in by_seed[0]}
 
 

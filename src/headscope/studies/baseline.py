@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.split import draw_shots, sentence_digest
 from headscope.data.tasks import TaskSides
-from headscope.errors import Caution, MissingExtra
+from headscope.errors import MissingExtra, caution
 from headscope.estimates import Baseline
 from headscope.evidence.rows import Condition
 from headscope.measure.baseline import (
@@ -240,6 +239,6 @@ def about_baseline(judged: Mapping[str, Baseline], tries: str, answer_only: bool
         try_answers = "; try --answer-only" if answer_only else ""
         cautions.append(f"{told}, which counts as translation{try_answers}")
     for words in cautions:
-        warnings.warn(Caution(words), stacklevel=2)
+        caution(words)
     works = False if failed else None if open_ or swayed or faulty else True
     return {"baseline_works": works, "baseline_check": BaselineCheck(tries, judged)}

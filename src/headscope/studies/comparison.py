@@ -281,7 +281,7 @@ class Comparison(Generic[Config, Part]):
                 for part, of_part in conditions.items()
             },
             "rank": ranking["rank"],
-            "outside": None if chosen.avoid is None else sorted(map(str, chosen.avoid)),
+            "outside": None if chosen.avoid is None else sorted(chosen.avoid.keys),
             "leakage": encode(examples.leakage),
             **examples.signed,
             **chosen.signed,

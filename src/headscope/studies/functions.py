@@ -14,7 +14,7 @@ import math
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, is_dataclass, replace
 from dataclasses import fields as fields_of
@@ -27,9 +27,11 @@ from typing import Any, NamedTuple, get_args, get_origin
 
 from headscope.data.tables import arrow_rows
 from headscope.errors import InputError, nearest
-from headscope.heads import Head, HeadScores
+from headscope.heads import Geometry, Head, HeadScores, HeadSet
+from headscope.heads.geometry import LIST, head_rows, heads_in, is_mask, is_pair, keys_of
 from headscope.heads.hub import Artifact
-from headscope.heads.resolve import LIST, save_scores
+from headscope.heads.published import json_text
+from headscope.heads.resolve import save_scores
 from headscope.heads.store import write_bytes
 from headscope.own import OwnMeasure
 from headscope.progress import Progress
@@ -37,11 +39,13 @@ from headscope.runs import Result, begins, file_digest
 from headscope.scratch import scratch
 from headscope.settings import Final, GivenOption, Held, build, options_in, plain_type
 from headscope.studies.bars import chosen
-from headscope.studies.models import given_model
+from headscope.studies.models import given_geometry, given_model
 from headscope.studies.registry import study_of
 
+_SIDES = ("source_language", "target_language")
 #: Where data and heads in memory are written.
 INPUTS = Path("runs", "inputs")
+_OF_INPUTS = re.compile(rf"{re.escape(str(INPUTS))}[/\\\\][0-9a-f]{{16}}(?:\.jsonl?)?")
 _KINDS = {
     bool: (bool, "True or False"),
     int: (Integral, "a whole number"),
@@ -85,12 +89,15 @@ def function_of(command: str) -> Callable[..., Any]:
                     f"there is no {name}; {nearest(name, known)}known: {', '.join(known)}"
                 )
         loads = bool(study.loads) and "progress" in takes
+        typed = dict[str, Any]()
         with (
+            _in_python(options, typed),
             _with_gradients(),
             chosen(wanted, loads) as progress,
             given_model(_held(options, given, "model")) as model,
         ):
-            settings = build(study.settings, _typed(options, {**given, **model}))
+            typed.update(_typed(options, {**given, **model}))
+            settings = build(study.settings, typed)
             functions = [
                 name
                 for name, value in given.items()
@@ -120,6 +127,35 @@ def function_of(command: str) -> Callable[..., Any]:
     )
     described.__signature__ = _signature(options, names, takes)
     return call
+
+
+@contextmanager
+def _in_python(options: Mapping[str, GivenOption], typed: Mapping[str, Any]) -> Iterator[None]:
+    """Errors inside speak of arguments: not of flags, nor of files that hold what is in memory."""
+    try:
+        yield
+    except InputError as error:
+        message = str(error)
+        for name, value in typed.items():
+            for file in _OF_INPUTS.findall(str(value)):
+                message = re.sub(rf"{re.escape(file)}, line (?=\d)", f"{name}, row ", message)
+                message = message.replace(file, name)
+        # Between backticks stand commands.
+        parts = message.split("`")
+        known = "|".join(sorted(map(_flag, options), key=len, reverse=True))
+        flags = re.compile(rf"--(no-)?({known})(?![a-z-])( (?=\d))?")
+        parts[::2] = [flags.sub(_argument, part) for part in parts[::2]]
+        error.args = ("`".join(parts),)
+        raise
+
+
+def _argument(flag: re.Match[str]) -> str:
+    """A flag as the argument that it stands for, before a number with its sign."""
+    return _keyword(flag[2]) + ("=False" if flag[1] else "=" if flag[3] else "")
+
+
+def _flag(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def _tell_beside(progress: Progress | None) -> Callable[[str], object]:
@@ -192,8 +228,9 @@ _HELD: dict[Held | None, _Said] = {
     "model": _Said(_Words("str | LanguageModel | PreTrainedModel")),
     "heads": _Said(
         _Words("Heads"),
-        "A run or its result, HeadScores, a HeadSet, a Gate, or heads by name: '5.1,4.3', "
-        "['5.1', (4, 3)], (5, 1).",
+        "A run or its result, HeadScores, a HeadSet, a Gate, or heads by name: 'L5.H1,L4.H3', "
+        "['5.1', (4, 3)], (5, 1), {'L5': [1, 3]}; a frame of layer and head; a mask of bools, "
+        "layers by heads.",
     ),
     "pairs": _DATA,
     "documents": _DATA,
@@ -255,22 +292,31 @@ def _typed(options: Mapping[str, GivenOption], given: Mapping[str, Any]) -> dict
 
 @dataclass(frozen=True)
 class _Reading:
-    """What rows in memory are read as: names of columns, and of the members of tuples."""
+    """What is in memory is read as: names of columns and of the members of tuples, and the shape of
+    a mask, where the model is in memory too."""
 
     columns: frozenset[str] = frozenset({"text", "source", "target"})
     members: tuple[str, ...] = ("source", "target", "links")
+    geometry: Geometry | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, GivenOption], given: Mapping[str, Any]) -> _Reading:
-        """As the options of a command say."""
+        """As the options of a command say; columns of pairs may be called after their languages."""
         named = {
             str(given.get(name) or _default(option) or "").partition(".")[0]
             for name, option in options.items()
             if name.endswith("_column")
         }
-        documents = any(option.option.held == "documents" for option in options.values())
+        held = {option.option.held for option in options.values()}
+        documents = "documents" in held
+        if "pairs" in held:
+            direction = _with_directions(_held(options, given, "direction"))
+            directions = [direction] if isinstance(direction, str) else direction or ()
+            codes = [code for each in directions for code in str(each).split("-")]
+            named |= {"translation", *codes}
+            named |= {str(given[side]) for side in _SIDES if given.get(side)}
         members = ("text", "language") if documents else cls.members
-        return cls(cls.columns | named - {""}, members)
+        return cls(cls.columns | named - {""}, members, given_geometry())
 
 
 def _value(option: GivenOption, value: Any, read: _Reading) -> Any:
@@ -282,7 +328,7 @@ def _value(option: GivenOption, value: Any, read: _Reading) -> Any:
     if value is None:
         return None
     if held == "heads":
-        value = _with_lists_of_heads(value, several)
+        value = _heads_in_memory(value, several, read.geometry)
     elif held == "direction":
         value = _with_directions(value)
     elif held == "examples":
@@ -300,40 +346,36 @@ def _value(option: GivenOption, value: Any, read: _Reading) -> Any:
     return _plain(option, kind, value)
 
 
-def _with_lists_of_heads(value: Any, several: bool) -> Any:
+def _heads_in_memory(value: Any, several: bool, geometry: Geometry | None = None) -> Any:
     """Heads by themselves, alone or listed, as the command line has them; all else as it is.
 
-    Where `several` sets can be given, a list of anything but heads is such.
+    Rows with scores become a file, since these rank the heads; a mask becomes a set. Where
+    `several` sets can be given, a list of anything but heads is such.
     """
-    if isinstance(value, Mapping):
-        return {name: _with_lists_of_heads(each, False) for name, each in value.items()}
-    if isinstance(value, Head) or _is_pair_of_numbers(value):
-        return str(Head.of(value))
-    if isinstance(value, Set):
-        value = sorted(map(Head.of, value))
-    elif getattr(value, "ndim", None) == 2 and hasattr(value, "tolist"):
-        value = value.tolist()
-    heads = None if isinstance(value, Artifact) else _listed(value)
-    if heads is None or (several and not all(map(_is_head, heads))):
-        return value if heads is None else heads
-    return ",".join(str(each if _is_text_of_heads(each) else Head.of(each)) for each in heads)
+    if isinstance(value, str | Artifact | Result | PathLike):
+        return value
+    if is_mask(value):
+        return HeadSet.of(geometry or Geometry.uniform(*value.shape), value)
+    listed = _listed(value)
+    if several and listed is not None and not all(map(_is_head, listed)):
+        return [_heads_in_memory(each, False, geometry) for each in listed]
+    value = value if listed is None else listed
+    heads = heads_in(value)
+    if heads is None:
+        if not isinstance(value, Mapping):
+            return value
+        return {name: _heads_in_memory(each, False, geometry) for name, each in value.items()}
+    rows = [row for row in head_rows(value) or () if row.get("selected", True)]
+    scores = [_cell(row.get("score")) for row in rows]
+    if not rows or None in scores or len({*heads}) < len(heads):
+        return ",".join(keys_of(heads))
+    return _stored(json_text(zip(heads, scores, strict=True)), ".json")
 
 
 def _is_head(value: Any) -> bool:
-    listed = isinstance(value, list | tuple) and _is_pair_of_numbers(tuple(value))
-    return listed or isinstance(value, Head) or _is_text_of_heads(value)
-
-
-def _is_text_of_heads(value: Any) -> bool:
-    return isinstance(value, str) and LIST.fullmatch(value) is not None
-
-
-def _is_pair_of_numbers(value: Any) -> bool:
-    return (
-        isinstance(value, tuple)
-        and len(value) == 2
-        and all(isinstance(number, Integral) for number in value)
-    )
+    """Whether a member of a list is a head, or a number, which is refused as one."""
+    named = isinstance(value, str) and LIST.fullmatch(value) is not None
+    return named or isinstance(value, Head | Real) or is_pair(value)
 
 
 def _plain(option: GivenOption, kind: Any, value: Any) -> Any:
@@ -489,8 +531,13 @@ def _stored_rows(rows: list[dict[str, Any]]) -> str | list[Any]:
         lines = [json.dumps(_cell(row), ensure_ascii=False) for row in rows]
     except RecursionError:
         raise InputError("the data hold lists or objects within each other without end") from None
-    content = "".join(f"{line}\n" for line in lines).encode("utf-8", "backslashreplace")
-    file = INPUTS / f"{hashlib.sha256(content).hexdigest()[:16]}.jsonl"
+    return _stored("".join(f"{line}\n" for line in lines), ".jsonl")
+
+
+def _stored(text: str, suffix: str) -> str:
+    """The file that holds a text, named after it."""
+    content = text.encode("utf-8", "backslashreplace")
+    file = INPUTS / f"{hashlib.sha256(content).hexdigest()[:16]}{suffix}"
     INPUTS.mkdir(parents=True, exist_ok=True)
     write_bytes(file, content)
     return str(file)

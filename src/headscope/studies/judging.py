@@ -21,6 +21,7 @@ from headscope.evidence.headline import draws_words, least_draws
 from headscope.evidence.rows import CURVE, LEVEL, Condition, Evidence, Statistic
 from headscope.find.knockouts_regression import random_gates
 from headscope.heads import Geometry, Head, check_geometry, count_of, named_scores
+from headscope.heads.geometry import keys_of
 from headscope.measure.ranking import centred, correlation, mid_ranks, rank_correlations
 from headscope.measure.statistics import counted_mean, p_draws
 from headscope.measure.trial import Group, Trial
@@ -156,7 +157,7 @@ def judges(
     def compute(run: Run) -> JudgesResult:
         curves = {(name, kind): kept(name, kind) for name in scored for kind in KINDS}
         gone = [
-            Condition(RANDOM, k=size, gate=0.0, draw=at, heads=tuple(map(str, own)))
+            Condition(RANDOM, k=size, gate=0.0, draw=at, heads=keys_of(own))
             for at, own in enumerate(removed)
         ]
         measured = (each for each in chain(*curves.values(), gone) if each.of != CURVE)

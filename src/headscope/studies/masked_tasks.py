@@ -186,7 +186,7 @@ def digest_of(mask: Mask) -> dict[str, Any]:
     """What of a mask decides results, for a run's signature."""
     parts = mask.feed_forward
     return {
-        "removed": [str(head) for head in mask.removed],
+        "removed": [*mask.removed.keys],
         "on": mask.place,
         "feed_forward": None if parts is None else parts.tolist(),
     }

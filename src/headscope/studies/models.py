@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import tempfile
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
@@ -17,8 +16,9 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast
 
 from headscope import options
-from headscope.errors import Caution, InputError, MissingExtra, ModelError, need
+from headscope.errors import InputError, MissingExtra, ModelError, caution, need
 from headscope.executors import Execution
+from headscope.heads import Geometry
 from headscope.own import digest_of
 from headscope.results.common import ModelFacts, ModelResult
 from headscope.runs.codec import Result, decode
@@ -257,6 +257,12 @@ def given_model(lm: Any) -> Iterator[dict[str, str]]:
             _GIVEN.reset(before)
 
 
+def given_geometry() -> Geometry | None:
+    """The heads of the loaded model that `given_model` has; None where it has none."""
+    given = _GIVEN.get()
+    return None if given is None else given[1].geometry
+
+
 def _owned_for_a_study(lm: LanguageModel) -> AbstractContextManager[None]:
     from headscope.lm.owners import STUDY, owned
 
@@ -310,7 +316,7 @@ def template_inputs(lm: LanguageModel) -> dict[str, str]:
 
     writer = ChatWriter(lm.tokenizer, lm.system)
     if words := writer.contradiction:
-        warnings.warn(Caution(words), stacklevel=2)
+        caution(words)
     return {"rendered prompts": _digest(writer.probes)}
 
 

@@ -8,7 +8,6 @@ draft is written to its end.
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,7 +24,7 @@ from transformers.cache_utils import DynamicCache
 from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import DEFAULT_TEMPLATE, Template, translation_prompts
 from headscope.data.words import begins_word, is_unspaced, membership, running_words, within
-from headscope.errors import Caution
+from headscope.errors import caution
 from headscope.evidence.runner import room_for
 from headscope.heads import HeadSet
 from headscope.lm.attention.maps import attention_to_words
@@ -334,13 +333,10 @@ def interpret(
             rest = text[len(said) :]
             if arriving.goes_on():
                 if not cut:
-                    warnings.warn(
-                        Caution(
-                            f"{pairs.path}, line {line}: does not fit into {drafts.longest:,} "
-                            "tokens with its prompt and translation, so it is cut, and what "
-                            "follows is translated by itself; end each sentence with a line end"
-                        ),
-                        stacklevel=2,
+                    caution(
+                        f"{pairs.path}, line {line}: does not fit into {drafts.longest:,} "
+                        "tokens with its prompt and translation, so it is cut, and what "
+                        "follows is translated by itself; end each sentence with a line end"
                     )
                 cut = True
                 yield rest if is_unspaced(text[-1:]) else f"{rest} "

@@ -22,6 +22,7 @@ from headscope.estimates import Floats
 from headscope.evidence.rows import CURVE, KEPT, SELECTED, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import Amount, Geometry, Head, count_of
+from headscope.heads.geometry import keys_of
 from headscope.measure.intervals import FromStatistics
 from headscope.measure.statistics import counted_mean
 
@@ -95,14 +96,14 @@ def planned(
     parts that the seed draws; and last the rankings as a whole."""
     every = tuple(geometry.heads())
     done: dict[str, Any] = {"gate": 0.0, "replacement": replacement}
-    names = tuple(map(str, every))
+    names = keys_of(every)
     orders: dict[tuple[str, int | None], Sequence[Head]] = {(SELECTED, None): ranking}
     for control, rankings in others.items():
         orders |= {(control, number): order for number, order in enumerate(rankings)}
     conditions = [Condition(), Condition(NOTHING, of=KEPT, k=len(every), heads=names, **done)]
 
     def keeping(kept: Collection[Head]) -> tuple[str, ...]:
-        return tuple(str(head) for head in every if head not in kept)
+        return tuple(head.key for head in every if head not in kept)
 
     counts = {size.k for size in sizes} - {0, len(every)}
     for k in sorted(counts | ({inside} - {0})):
@@ -113,7 +114,7 @@ def planned(
     circuit = ranking[:inside]
     for at, head in enumerate(circuit):
         kept = {*circuit} - {head}
-        own = Condition(DROPPED, str(head), inside, draw=at, heads=keeping(kept), **done)
+        own = Condition(DROPPED, head.key, inside, draw=at, heads=keeping(kept), **done)
         conditions.append(own)
     for at, part in enumerate(_parts(circuit, seed)):
         left, gone = keeping({*circuit} - part), keeping({*every} - part)

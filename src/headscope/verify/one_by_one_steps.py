@@ -26,6 +26,7 @@ from headscope.errors import InputError
 from headscope.evidence.rows import SHARE, Condition, Evidence, Statistic
 from headscope.evidence.table import evidence
 from headscope.heads import Geometry, Head
+from headscope.heads.geometry import keys_of
 from headscope.measure.statistics import counted
 from headscope.results import one_by_one as results
 from headscope.results.one_by_one import MeanTrajectory, Removed, State, Untouched
@@ -387,7 +388,7 @@ def compared(
     """
     step = selected.k
     draws = [
-        replace(selected, kind="random", draw=number, heads=tuple(map(str, order[:step])))
+        replace(selected, kind="random", draw=number, heads=keys_of(order[:step]))
         for number, order in enumerate(random)
     ]
     parts, start = {}, 0

@@ -23,6 +23,7 @@ from headscope.evidence.controls.shuffled_same_layers import SHUFFLED_SAME_LAYER
 from headscope.evidence.controls.wait_k import WAIT_K
 from headscope.evidence.rows import NOTHING, SELECTED, Basis, Condition, Control
 from headscope.heads import HeadSet
+from headscope.heads.geometry import keys_of
 from headscope.installed import Parts
 from headscope.measure.sequence import MOST_DRAWS, Rule
 from headscope.settings import GIVEN, UNSIGNED, Settings
@@ -175,7 +176,7 @@ def drawn(
     """
     for name in how.controls:
         for number, drawn in enumerate(sets_of(name, heads, how.draws, how.seed, basis)):
-            yield replace(selected, kind=name, draw=number, heads=tuple(map(str, drawn)))
+            yield replace(selected, kind=name, draw=number, heads=keys_of(drawn))
 
 
 @dataclass(frozen=True)
@@ -214,7 +215,7 @@ def planned(
         if not len(chosen.heads):
             continue
         k = len(chosen.heads) if chosen.k is None else chosen.k
-        named = tuple(map(str, chosen.heads))
+        named = keys_of(chosen.heads)
         alone = Condition(SELECTED, chosen.of, k, 0.0, heads=named)
         beside = basis if chosen.avoid is None else replace(basis, avoid=chosen.avoid)
         together = (alone, *drawn(alone, chosen.heads, how, beside))

@@ -21,7 +21,9 @@ const count = (number, name) => `${number} ${name}${number === 1 ? "" : "s"}`;
 const gateText = (gate) => String(Number(gate.toFixed(2))).replace("-", "\u2212");
 const clamp = (value, [low, high]) => Math.min(high, Math.max(low, value));
 const quoted = (text) => `\u201c${text.trim() || text.replaceAll("\n", "\u21b5")}\u201d`;
-const few = (list) => (list.length > 4 ? count(list.length, "head") : list.join(", "));
+// A head as it is written, L5.H3; messages and addresses have its key, 5.3.
+const headName = (key) => `L${key.replace(".", ".H")}`;
+const few = (list) => (list.length > 4 ? count(list.length, "head") : list.map(headName).join(", "));
 
 function make(name, attributes = {}, ...children) {
   const space = ["g", "path", "text"].includes(name) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml";
@@ -211,7 +213,7 @@ export function mount(root, transport, about) {
     return shown.map(({ key, title, values }) => [title, fixed(values[at]) + (key === first ? interval : "")]);
   }
   function describe(at) {
-    const { scores } = chosen(), lines = [`head ${names[at]}: gate ${gateText(state.gates[at])}`];
+    const { scores } = chosen(), lines = [`head ${headName(names[at])}: gate ${gateText(state.gates[at])}`];
     if (scores?.classes) lines[0] += ` \u00b7 ${scores.classes[at]}`;
     if (!scores) return lines[0];
     lines.push(...numbersOf(scores, at).map((pair) => pair.join(" ")), `rank ${scores.rank[at]} of ${heads.length}`);
@@ -265,7 +267,7 @@ export function mount(root, transport, about) {
       if (gate === 0) paths.zero += `M${x + 0.2} ${y + 0.2}l.53 .53m0 -.53l-.53 .53`;
       else if (gate !== 1 && pitch >= NUMBERED) texts.push(make("text", { x: pitch * x, y: pitch * y }, gateText(gate)));
       else if (gate !== 1) paths.other += `M${x + 0.215} ${y + 0.465}a.25 .25 0 1 0 .5 0a.25 .25 0 1 0 -.5 0`;
-      const said = [`head ${names[at]}`, `gate ${gateText(gate)}`, column && `${column.title} ${fixed(column.values[at])}`,
+      const said = [`head ${headName(names[at])}`, `gate ${gateText(gate)}`, column && `${column.title} ${fixed(column.values[at])}`,
         at === state.pinned && "pinned", drawn && "random control"].filter(Boolean).join(", ");
       if (cell.getAttribute("aria-label") !== said) cell.setAttribute("aria-label", said);
       cell.classList.toggle("chosen-head", at === state.pinned);
@@ -288,7 +290,7 @@ export function mount(root, transport, about) {
     cells[at].classList.add("current");
     cells[at].setAttribute("tabindex", 0);
     find(".head-words").textContent = describe(at).replaceAll("\n", " \u00b7 ");
-    find(".current-head").textContent = `Gate of ${names[at]}`;
+    find(".current-head").textContent = `Gate of ${headName(names[at])}`;
     find(".slider").value = find(".gate-value").value = Number(state.gates[at].toFixed(3));
     find(".pin").textContent = state.pinned === at ? "Unpin" : "Pin";
     find(".pin").setAttribute("aria-pressed", state.pinned === at);
@@ -344,7 +346,7 @@ export function mount(root, transport, about) {
     const value = Number(clamp(gate, about.gate).toFixed(3));
     if (!Number.isFinite(value) || value === state.gates[at]) return false;
     setGates(state.gates.with(at, value), remember);
-    find(".announcer").textContent = `head ${names[at]}: gate ${gateText(value)}`;
+    find(".announcer").textContent = `head ${headName(names[at])}: gate ${gateText(value)}`;
     return true;
   }
   const toggle = (at) => setGate(at, state.gates[at] === 0 ? 1 : 0);
@@ -722,14 +724,14 @@ export function mount(root, transport, about) {
     if (!attention || attention.head !== pinnedName()) {
       const head = pinnedName(), token = head ? "Point at an output token" : "Pin a head";
       arcs.replaceChildren();
-      return reading.replaceChildren(`${token} to see where ${head ? `head ${head}` : "it"} looks.`);
+      return reading.replaceChildren(`${token} to see where ${head ? `head ${headName(head)}` : "it"} looks.`);
     }
     const { tokens, words, source, text } = view.prompt, peak = attention.peaks[at], weights = attention.weights[at];
     const inside = tokens[peak] && stretch(tokens[peak]);
     const target = inside ?? within(lane, ".written .tokens").children[peak - tokens.length];
     const place = target && (target.textContent ?? String(target));
     const seen = target ? `peak at ${place ? quoted(place) : "the start"}` : "no peak";
-    const said = `${NAMES[lane]}, token ${at + 1} ${quoted(looked.textContent)}: head ${attention.head}, ${seen}.`;
+    const said = `${NAMES[lane]}, token ${at + 1} ${quoted(looked.textContent)}: head ${headName(attention.head)}, ${seen}.`;
     const bars = weights.map(([word, weight]) => make("li", {}, make("bdi", {}, slice(text, words[word])), ` ${fixed(weight)}`,
       make("span", { class: "bar" }, vary(make("b"), { "--v": weight }))));
     reading.replaceChildren(`${said} Weights on ${source ? "source words" : "words"}:`, make("ol", {}, ...bars));
@@ -783,7 +785,7 @@ export function mount(root, transport, about) {
     const box = find(".about-head"), at = state.pinned, { scores } = chosen(), { alone } = view;
     box.hidden = at === null;
     find(".pinned > .note").hidden = at !== null;
-    find(".pinned h2").textContent = at === null ? "Pinned head" : `Pinned head ${names[at]}`;
+    find(".pinned h2").textContent = at === null ? "Pinned head" : `Pinned head ${headName(names[at])}`;
     if (!looked) look(null);
     if (at === null) return;
     const removed = alone && `original output ${signed(alone.total)}, reference ${signed(alone.reference)} nats`;

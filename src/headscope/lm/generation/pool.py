@@ -18,7 +18,6 @@ import contextlib
 import dataclasses
 import itertools
 import math
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ from numpy.typing import NDArray
 from torch.nn.functional import pad
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
-from headscope.errors import Caution, clause, out_of_memory
+from headscope.errors import caution, clause, out_of_memory
 from headscope.lm.batching import MOST_MASKED, UNBOUNDED, Batch, memory_errors, release_memory
 from headscope.lm.generation.stopping import NewlineStop, RowStop
 from headscope.lm.hooks import once_a_model
@@ -435,7 +434,7 @@ class _Buffers:
                 raise
             self._record = None
             why = f"{self._lm.name} decodes without a recorded step ({clause(error)})"
-            warnings.warn(Caution(why), stacklevel=2)
+            caution(why)
             return None
 
     def taken(self, rows: int, width: int) -> Any:

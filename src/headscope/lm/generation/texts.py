@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, get_args
@@ -14,7 +13,7 @@ import numpy.typing as npt
 import torch
 from transformers import LogitsProcessorList
 
-from headscope.errors import Caution, InputError
+from headscope.errors import InputError, caution
 from headscope.heads import Gate
 from headscope.lm.batching import Batch, in_halves
 from headscope.lm.gates import gate_tensor
@@ -146,12 +145,12 @@ def generate(
     if config.decode != "plain" and pooled and observe is None:
         if requests.followed is not None:
             why = f"{lm.name} decodes with shapes that grow: it follows its settings row by row"
-            warnings.warn(Caution(why), stacklevel=2)
+            caution(why)
         elif can_pool(lm, config.decode):
             requests = dataclasses.replace(requests, decode=config.decode)
         else:
             why = f"{lm.name} decodes with shapes that grow: it does not write alike in fixed ones"
-            warnings.warn(Caution(why), stacklevel=2)
+            caution(why)
     # Where a model's cache outgrows what it computes alike, only its own `generate` knows the way.
     long = [row for row in range(len(ids)) if requests.size(row) > lm.longest_shared]
     if pooled and long:
@@ -162,12 +161,7 @@ def generate(
     elif pooled:
         write_pooled(lm, requests, config.batch_tokens, finish, observe)
     else:
-        warnings.warn(
-            Caution(
-                f"{lm.name} writes batch by batch, which takes longer: rows cannot leave its cache"
-            ),
-            stacklevel=2,
-        )
+        caution(f"{lm.name} writes batch by batch, which takes longer: rows cannot leave its cache")
         _write_plainly(lm, requests, config.batch_tokens, finish, observe)
     return [results[row] for row in range(len(ids))]
 

@@ -10,6 +10,7 @@ from headscope.data.files import packaged_rows
 from headscope.data.questions import QuestionTemplate
 from headscope.find.lahis_scores import Lahis
 from headscope.find.soft_gate_training import SoftGate
+from headscope.heads.geometry import keys_of
 from headscope.papers.lahis.scale import (
     HEADS,
     MOVING,
@@ -97,7 +98,7 @@ def read_text(setting: Setting, moving: bool = False) -> VerifyPerplexity:
     if moving:
         k, scored = default_count(setting.geometry), setting.read(MOVING, LahisResult)
         given = tuple(
-            f"{code}={','.join(map(str, own))}"
+            f"{code}={','.join(keys_of(own))}"
             for code, language in (scored.languages if scored else {}).items()
             if (own := language.specific_heads[:k])
         )

@@ -20,6 +20,7 @@ from headscope.find.translation_score_config import TranslationScore
 from headscope.find.translation_scores import linker
 from headscope.heads import resolve_heads
 from headscope.heads.draws import draw_sets
+from headscope.heads.geometry import keys_of
 from headscope.heads.store import write_bytes
 from headscope.papers.paper import Missing, Setting, Step, Steps
 from headscope.papers.study_steps import study_step
@@ -507,7 +508,7 @@ def _rate_by_random(setting: Setting, out: Path, progress: Progress | None) -> R
     rank, share = ranked_by(setting), selected_share(setting)
     chosen = resolve_heads(str(setting.at("scores")), top(setting), setting.geometry, by=rank)
     drawn = draw_sets(chosen, setting.steering.draws or RATED_DRAWS, setting.seed)
-    sets = [",".join(map(str, draw)) for draw in drawn]
+    sets = [",".join(keys_of(draw)) for draw in drawn]
     settings = {"heads": sets, "share": share, "rating": _rating(setting)}
 
     def rate(run: Run) -> Result:

@@ -2,7 +2,7 @@
 // Sentences of the chosen head with an arc from each target token to the word of its peak, drawn as
 // the page has them for the best head. Signs of tokens: + a hit, - a miss, . not counted.
 (() => {
-  const { data, find, all, describers, partners } = headscope, picker = find("#direction");
+  const { data, find, all, describers, partners } = headscope, named = (key) => headscope.named(key.split(".")), picker = find("#direction");
   const LOOKS = { "+": ["key-base", "d0", "hit"], "-": ["key-top", "d1", "miss"], ".": ["key-off", "d2", "not counted"] };
   const isolated = (word) => `\u2068${word}\u2069`;
 
@@ -43,9 +43,9 @@
       list.replaceChildren(...own.slice(0, shown).map(sentence));
       const none = !own.length ? "This page holds no sentences of the head in this direction." : "";
       find("[role=status]", box).textContent =
-        chosen && chosen !== head ? `This page holds no sentences of head ${chosen}; these are of head ${head}. ${none}` : none;
+        chosen && chosen !== head ? `This page holds no sentences of head ${named(chosen)}; these are of head ${named(head)}. ${none}` : none;
       all(".chip", box).forEach((chip) => {
-        if (chip.textContent === head) chip.setAttribute("aria-current", "true");
+        if (chip.hash === `#head=${head}`) chip.setAttribute("aria-current", "true");
         else chip.removeAttribute("aria-current");
       });
       find(".copy", box).dataset.text = find("code", box).textContent = `${command} ${chosen || head}`;

@@ -60,7 +60,7 @@
       }));
     }
     cells.forEach((cell, index) => headscope.describers.set(cell, () => {
-      const lines = [`head ${heads[index].join(".")}${classes.length ? `: ${classOf(index)}` : ""}`];
+      const lines = [`head ${headscope.named(heads[index])}${classes.length ? `: ${classOf(index)}` : ""}`];
       titles.forEach((title, key) => {
         if (key === "low" || key === "high") return;
         const ends = key === first && at("low", index) !== null ? ` (${between(index)})` : "";
@@ -107,9 +107,9 @@
       headscope.mark();
     }
     function fill(index, position) {
-      const row = pattern.cloneNode(true), name = heads[index].join(".");
+      const row = pattern.cloneNode(true), name = headscope.named(heads[index]);
       const texts = { rank: position, head: name, interval: between(index), class: classOf(index) };
-      row.dataset.head = name;
+      row.dataset.head = heads[index].join(".");
       keys.forEach((key, column) => {
         if (key !== "range") row.cells[column].textContent = key in texts ? texts[key] : said(key, index);
       });

@@ -17,6 +17,8 @@ const headscope = (() => {
   // What makes the words of a mark that has none (`data-words`), and what lights up with a mark.
   const describers = new Map(), partners = new WeakMap();
 
+  // A head as it is written: L5.H3; addresses and data have 5.3.
+  const named = ([layer, head]) => `L${layer}.H${head}`;
   const chosen = () => (location.hash.match(/^#head=(\d+\.\d+)$/) || [])[1];
   // A head that is named in the address (`#head=4.3`) is marked wherever it stands.
   let marked;
@@ -181,5 +183,5 @@ const headscope = (() => {
     show(box.bottom < 0 || box.top > window.innerHeight ? null : current);
   }, { passive: true, capture: true });
   go();
-  return { data, find, all, fixed, NONE, describers, partners, chosen, mark, save };
+  return { data, find, all, fixed, NONE, describers, partners, chosen, named, mark, save };
 })();

@@ -10,6 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from headscope.heads import Head
 from headscope.report.html import Html, dump_json, tag
 from headscope.report.parts import Drawn, caption, figure
 from headscope.shown.blocks import HeadPlace, HeadSentences, PeakSentence
@@ -69,7 +70,16 @@ def draw_head_sentences(identifier: str, block: HeadSentences) -> Drawn:
         shown.append(drawn)
     now = {best: "true"}
     chips = [
-        [tag("a", head, href=f"#head={head}", class_="chip", aria_current=now.get(head)), " "]
+        [
+            tag(
+                "a",
+                str(Head.parse(head)),
+                href=f"#head={head}",
+                class_="chip",
+                aria_current=now.get(head),
+            ),
+            " ",
+        ]
         for head in heads
     ]
     missing = min(SHOWN, len(heads[best])) - len(shown)
@@ -113,7 +123,7 @@ def _fitting(block: HeadSentences) -> tuple[list[_Laid], dict[str, list[_Arcs]]]
         if left < 0 and texts:
             break
         texts.setdefault(laid, known)
-        heads.setdefault(f"{head[0]}.{head[1]}", []).append(arcs)
+        heads.setdefault(Head(*head).key, []).append(arcs)
     return list(texts), heads
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 
+from headscope.heads import Head
+from headscope.heads.geometry import keys_of
 from headscope.report.drawing.maps import head_axes
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.matrix import Cell, matrix, ramp_bar
@@ -21,7 +23,7 @@ from headscope.report.parts import (
     table,
     var_style,
 )
-from headscope.shown.blocks import Column, HeadPlace, HeadSets, HeadTable
+from headscope.shown.blocks import Column, HeadSets, HeadTable
 from headscope.shown.words import count, fixed, in_power, interval, number, power_of
 
 #: Rows of a ranking that stand open.
@@ -106,7 +108,7 @@ def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str
     layers, width = (1 + max(places) for places in zip(*block.heads, strict=True))
     pitch = max(9, min(28, 720 // width))
     best = ", ".join(
-        f"{_place(block.heads[at])} ({writes[first](values[first][at])})"
+        f"{Head(*block.heads[at])} ({writes[first](values[first][at])})"
         for at in block.ranked()[:5]
     )
     words = (
@@ -218,10 +220,10 @@ def _ranking(block: HeadTable, values: Numbers, writes: Mapping[str, Written]) -
                 cells.append(tag("td", writes[first.key].between(*ends)))
         if block.classes:
             cells.append(tag("td", class_of(block, values[block.ranked_by][at]), class_="said"))
-        name = _place(block.heads[at])
+        place = Head(*block.heads[at])
         picture = tag("span", tag("b"), tag("i"), class_="range", style=style)
-        first_cells = tag("td", rank), tag("th", name, scope="row"), tag("td", picture)
-        rows.append(tag("tr", first_cells, cells, data_head=name))
+        first_cells = tag("td", rank), tag("th", str(place), scope="row"), tag("td", picture)
+        rows.append(tag("tr", first_cells, cells, data_head=place.key))
     shown = tag(
         "table",
         tag("caption", block.title),
@@ -255,8 +257,11 @@ def draw_head_sets(identifier: str, block: HeadSets) -> Drawn:
     """Each set as chips, with buttons that copy it for `--heads`, as CSV and for Python."""
     sets = []
     for name, heads in block.sets.items():
-        places = list(map(_place, heads))
-        chips = [[tag("a", place, href=f"#head={place}", class_="chip"), " "] for place in places]
+        places = [Head(*place) for place in heads]
+        chips = [
+            [tag("a", str(place), href=f"#head={place.key}", class_="chip"), " "]
+            for place in places
+        ]
         formats = ("copy for --heads", "CSV", "Python")
         copies = [[tag("button", words, class_="copy"), " "] for words in formats]
         sets.append(
@@ -264,7 +269,7 @@ def draw_head_sets(identifier: str, block: HeadSets) -> Drawn:
                 tag("h4", bdi(name), f" ({count(len(heads), 'head')})"),
                 tag("p", chips or "none"),
                 tag("p", copies, class_="script") if heads else None,
-                class_="head-set", data_heads=",".join(places))
+                class_="head-set", data_heads=",".join(keys_of(places)))
         )  # fmt: skip
     more = folded(f"The other {len(sets) - SETS}", sets[SETS:]) if len(sets) > SETS else None
     return Drawn(figure(identifier, caption(block.title, block.note), *sets[:SETS], more))
@@ -305,7 +310,3 @@ def _span(block: HeadTable) -> tuple[float, float]:
 def _floor(block: HeadTable, values: Mapping[str, object]) -> str:
     """What an interval must lie above."""
     return "chance" if block.beside_chance and "chance" in values else "0"
-
-
-def _place(head: HeadPlace) -> str:
-    return f"{head[0]}.{head[1]}"

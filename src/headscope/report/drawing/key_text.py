@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from headscope.heads import Head
 from headscope.report.html import Child, Html, tag
 from headscope.report.matrix import ramp_bar
 from headscope.report.parts import RAMP, Drawn, bdi, caption, figure, ramp_class
@@ -29,7 +30,7 @@ def draw_key_text(identifier: str, block: KeyText) -> Drawn:
     listed = block.heads[: _heads_shown(block)]
     options = [
         tag("option", f"mean of {count(len(block.heads), 'head')}", value="0"),
-        *(tag("option", f"head {a}.{b}", value=at) for at, (a, b) in enumerate(listed, 1)),
+        *(tag("option", f"head {Head(a, b)}", value=at) for at, (a, b) in enumerate(listed, 1)),
     ]
     control = tag(
         "label", "Attention of", tag("select", options, class_="key-head"), class_="control script"

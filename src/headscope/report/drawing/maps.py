@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from headscope.heads import Head
 from headscope.report.html import Child, Html, tag
 from headscope.report.matrix import CHARACTER, EMPTY, Axis, Cell, matrix, ramp_bar, ticks
 from headscope.report.parts import (
@@ -185,7 +186,7 @@ def _head_map(
             colour = _colour(value, ends, block.diverging)
             cells.append(Cell(layer, head, colour, words, place in marked, signs.get(place, "")))
     layers, heads = len(head_map.values), max(map(len, head_map.values), default=0)
-    known = [(value, f"{layer}.{head}") for layer, row in enumerate(head_map.values)
+    known = [(value, str(Head(layer, head))) for layer, row in enumerate(head_map.values)
              for head, value in enumerate(row) if value is not None]  # fmt: skip
     best, at = max(known, default=(0.0, "none"))
     words = (
@@ -196,7 +197,7 @@ def _head_map(
     if small:
         rows, columns = (Axis([""] * many) for many in (layers, heads))
         return matrix(cells, rows, columns, pitch, words, merged=True)
-    said_of = f"head {{row}}.{{column}}\n{block.scale}: {{words}}"
+    said_of = f"head L{{row}}.H{{column}}\n{block.scale}: {{words}}"
     return scroll(matrix(cells, down, across, pitch, words, data_heads=True, data_words=said_of))
 
 

@@ -40,6 +40,7 @@ from headscope.heads import (
     read_scores,
     save_scores,
 )
+from headscope.heads.geometry import keys_of
 from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
@@ -463,7 +464,7 @@ def series(
                 top_overlap_with_last_expected=len(top) / shares.total,
                 p_value=near.p_value,
                 rank_correlation_with_last=near.rank_correlation,
-                heads=tuple(map(str, aligned)),
+                heads=keys_of(aligned),
                 chrf=Estimate()
                 if alone
                 else quality(list(checked_on.values()), row.outputs, score),

@@ -21,6 +21,7 @@ from headscope.compare.methods_agreement import (
 )
 from headscope.compare.overlap_sets import overlaps
 from headscope.heads import Amount, Geometry, Head, HeadSet, about_rank, count_of, default_amount
+from headscope.heads.geometry import keys_of
 from headscope.heads.store import write_bytes
 from headscope.results.methods import (
     ComparedModel,
@@ -127,11 +128,11 @@ def compare_methods(config: CompareMethods, out: Path | None = None) -> MethodsR
                 MethodHeads(
                     name,
                     len(union),
-                    tuple(str(row.place) for row in rows if row.selected_by == (name,)),
+                    tuple(row.place.key for row in rows if row.selected_by == (name,)),
                 )
                 for name, union in unions.items()
             ),
-            shared=tuple(str(row.place) for row in rows if len(row.selected_by) == len(unions)),
+            shared=tuple(row.place.key for row in rows if len(row.selected_by) == len(unions)),
             agreement=tuple(agreement(columns, sets)),
             pairs=tuple(overlaps(named, scores, dict.fromkeys(named))),
             heads=tuple(rows),
@@ -153,7 +154,7 @@ def _column(column: MethodColumn, selected: HeadSet) -> ComparedRanking:
         **about_rank(selected),
         weights=column.weights,
         size=len(selected),
-        heads=tuple(map(str, selected)),
+        heads=keys_of(selected),
     )
 
 

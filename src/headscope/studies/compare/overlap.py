@@ -23,6 +23,7 @@ from headscope.heads import (
     about_rank,
     read_scores,
 )
+from headscope.heads.geometry import keys_of
 from headscope.results.overlap import ComparedSet, Halves, OverlapResult, PairOverlap
 from headscope.runs import Result, Run, carry_out
 from headscope.runs.reading import result_of
@@ -147,7 +148,7 @@ def _compared(artifact: Artifact, heads: HeadSet, halves: Halves | None) -> Comp
         ranked=artifact.scores is not None,
         **about_rank(heads),
         size=len(heads),
-        heads=tuple(map(str, heads)),
+        heads=keys_of(heads),
         note=origin.config.get("note"),
         ties=_ties(artifact, heads),
         halves=halves,

@@ -30,6 +30,7 @@ from headscope.find.causal_gating_scores import (
 )
 from headscope.find.gate_descent import mean_losses
 from headscope.heads import Gate, Geometry, HeadScores, HeadSet, save_scores
+from headscope.heads.geometry import keys_of
 from headscope.heads.store import Origin
 from headscope.measure.baseline import Rules
 from headscope.measure.statistics import counted
@@ -331,7 +332,7 @@ def _check(
         heads = HeadSet(geometry, ranked.select(THRESHOLD).heads[:k])
         if not len(heads):
             continue
-        own = Condition(SELECTED, role, len(heads), 0.0, heads=tuple(map(str, heads)))
+        own = Condition(SELECTED, role, len(heads), 0.0, heads=keys_of(heads))
         for each in (own, *drawn(own, heads, how, basis)):
             gates[each] = [each.in_model(geometry).removed()]
     return {

@@ -28,6 +28,7 @@ from headscope.find.key_tokens_attention import (
     worded,
 )
 from headscope.heads import HeadSet, resolve_heads
+from headscope.heads.geometry import keys_of
 from headscope.results.common import ModelFacts
 from headscope.results.key_tokens import (
     HeadAttention,
@@ -125,9 +126,9 @@ def _ready(
 
 
 def _heads(lm: LanguageModel, config: FindKeyTokens, examples: Examples[str]) -> Chosen:
-    heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
+    heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank, model=lm.name)
     # Conditions that change nothing do not tell of which heads they are.
-    signed = {"chosen": list(map(str, heads))}
+    signed = {"chosen": [*keys_of(heads)]}
     return Chosen({ALL_PARTS: [SelectedHeads(heads)]}, signed=signed)
 
 

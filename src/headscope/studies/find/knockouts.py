@@ -16,7 +16,7 @@ from headscope.evidence.rows import Condition
 from headscope.executors import Execution
 from headscope.find.knockouts_regression import METHOD, fitted, random_gates, told_apart
 from headscope.heads import Amount, HeadScores, HeadSet
-from headscope.heads.geometry import read_amount
+from headscope.heads.geometry import keys_of, read_amount
 from headscope.measure.baseline import Rules
 from headscope.progress import Progress
 from headscope.results.common import ScoredHead
@@ -123,7 +123,7 @@ def find_knockouts(
 
     def score(run: Run) -> dict[str, HeadScores]:
         planned = [
-            Condition("random", "", len(heads), 0.0, ablate, at, tuple(map(str, heads)))
+            Condition("random", "", len(heads), 0.0, ablate, at, keys_of(heads))
             for at, heads in enumerate(gates)
         ]
         _, told["statistic"], counted = measured_alone(
@@ -133,7 +133,7 @@ def find_knockouts(
         removed = np.array([HeadSet(lm.geometry, heads).removed().values == 0 for heads in gates])
         untold = ~told_apart(removed[:, mask])
         of_mask = lm.geometry.heads()
-        told["untold"] = tuple(str(head) for head, own in zip(of_mask, untold, strict=True) if own)
+        told["untold"] = tuple(head.key for head, own in zip(of_mask, untold, strict=True) if own)
         for name, numbers in counted.items():
             arrays = np.full((3, *lm.geometry.shape), np.nan)
             *fit, explained = fitted(removed[:, mask], numbers, told["statistic"], seed)
@@ -157,7 +157,7 @@ def find_knockouts(
 
 def _show(result: KnockoutsResult, run: Path) -> Shown:
     statistic, heads = result.statistic, result.scored
-    tested = [head for head in heads if str(head.place) not in result.untold]
+    tested = [head for head in heads if head.place.key not in result.untold]
     parts: dict[str, Sequence[ScoredHead]] = {"knockouts": heads}
     if result.parts:
         parts = {MEAN: heads, **{name: part.scored for name, part in result.parts.items()}}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope import options
-from headscope.errors import Caution, InputError
+from headscope.errors import InputError, caution
 from headscope.executors import Execution
 from headscope.find.mask_config import PRESETS, History, MaskTraining, PresetName, preset
 from headscope.heads import Gate, Head, HeadScores, HeadSet, Origin, save_scores
@@ -142,7 +141,7 @@ def find_mask(
     began = time.monotonic()
     if config.execution.workers > 1:
         message = "a mask is one training, whose steps follow one another: one worker makes it"
-        warnings.warn(Caution(message), stacklevel=2)
+        caution(message)
         config = replace(config, execution=replace(config.execution, workers=1))
     again = config
     _check_changes(config)

@@ -40,6 +40,7 @@ from headscope.heads import (
     resolve_heads,
     save_scores,
 )
+from headscope.heads.geometry import keys_of, spelled
 from headscope.heads.store import Origin
 from headscope.pocket.facts import TEMPLATE
 from headscope.progress import steps_of
@@ -179,9 +180,11 @@ def _asked(
 
 def _heads(lm: LanguageModel, config: FindSoftGate, examples: Examples[QuestionSides]) -> Chosen:
     usual = default_heads(lm.geometry)
-    heads = resolve_heads(config.heads, config.k, lm.geometry, default=usual, by=config.rank)
+    heads = resolve_heads(
+        config.heads, config.k, lm.geometry, default=usual, by=config.rank, model=lm.name
+    )
     # Conditions with gates of their own do not tell of which heads they are.
-    signed = {"chosen": list(map(str, heads))}
+    signed = {"chosen": [*keys_of(heads)]}
     return Chosen({ALL_PARTS: [SelectedHeads(heads)]}, signed=signed)
 
 
@@ -192,7 +195,7 @@ def _plan(sets: Sequence[SelectedHeads], config: FindSoftGate, basis: Basis) -> 
     Where fewer random sets exist than seeds, they are trained again under the other seeds.
     """
     (chosen,) = sets
-    named = tuple(map(str, chosen.heads))
+    named = keys_of(chosen.heads)
     selected = Condition(SELECTED, k=len(named), gate=None, heads=named)
     by_kind = {SELECTED: [selected]}
     for condition in drawn(selected, chosen.heads, config, basis):
@@ -497,7 +500,7 @@ def _gates(details: SoftGateDetails) -> Bars:
     drawn = [details.gates[name] if len(details.seeds) > 1 else () for name in ranked]
     return Bars(
         "Trained gates, largest first",
-        tuple(ranked),
+        tuple(spelled([name]) for name in ranked),
         ("gate",),
         tuple((means[name],) for name in ranked),
         "gate",
@@ -543,7 +546,7 @@ def _trainings(result: SoftGateResult) -> Table:
             "gates of step": lambda row: row[1].best_step,
             "stopped early": lambda row: "yes" if row[1].stopped_early else "no",
             "heads (gates)": lambda row: " ".join(
-                f"{head.name}\u00a0({head.gate:.2f})" for head in row[1].heads
+                f"{head.place}\u00a0({head.gate:.2f})" for head in row[1].heads
             ),
         },
     )

@@ -319,7 +319,7 @@ def _uncertainty(result: TranslationResult, by: str) -> str:
 def sentences_section(heads: Iterable[ScoredHead], run: str | Path) -> list[Section]:
     """The best sentences of the best heads, with their peaks; nothing where the run has none."""
     ranked = sorted(heads, key=lambda head: head.rank or 0)
-    found = ((head.place, best_sentences(run, str(head.place))) for head in ranked)
+    found = ((head.place, best_sentences(run, head.place.key)) for head in ranked)
     known = (((place.layer, place.head), rows) for place, rows in found if rows)
     shown = dict(islice(known, HEADS_SHOWN))
     if not shown:

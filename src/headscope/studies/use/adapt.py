@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
-from headscope.heads import Gate, about_rank
+from headscope.heads import Gate, Head, about_rank
 from headscope.heads.adaptation import Adaptation
 from headscope.measure.intervals import wilson_interval
 from headscope.progress import Progress
@@ -259,7 +259,7 @@ def _texts(output: AdaptedOutput) -> tuple[str, dict[str, str]]:
         "original": output.text_as_is,
         "adapted": output.text,
         "reference": output.reference,
-        "heads": ", ".join(f"{head} \u00d7 {of:g}" for head, of in factors) or None,
+        "heads": ", ".join(f"{Head.parse(head)} \u00d7 {of:g}" for head, of in factors) or None,
     }
     return f"Prompt {output.id}", {name: text for name, text in texts.items() if text is not None}
 

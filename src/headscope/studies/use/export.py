@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscope.errors import InputError
-from headscope.heads import about_rank
+from headscope.heads import Head, about_rank
 from headscope.heads.adaptation import Adaptation
+from headscope.heads.geometry import spelled
 from headscope.heads.hub import exists
 from headscope.progress import Progress
 from headscope.results.adapt import AppliedGate, GateNumbers
@@ -242,7 +243,7 @@ def use_export(
             else tuple(
                 ExportedAdapter(
                     name=name,
-                    heads=tuple(map(str, each.gate.changed_heads())),
+                    heads=each.gate.changed_heads().keys,
                     written=files[name],
                     check=proofs.get(name),
                 )
@@ -603,7 +604,7 @@ def _show(result: ExportedModel, run: Path) -> Shown:
         cautions.append("The heads were found on other weights of the same shape.")
     if not base.license:
         cautions.append("The licence of the base model is not known, so the model card names none.")
-    factors = {f"{head.layer}.{head.head}": head.gate for head in result.heads}
+    factors = {Head(head.layer, head.head).key: head.gate for head in result.heads}
     applied = factors_section(
         result.model, GateNumbers(gate.on, factors, gate.applied.feed_forward)
     )
@@ -719,7 +720,7 @@ def _adapters(adapters: Sequence[ExportedAdapter]) -> list[Table]:
     for adapter in adapters:
         more = ", \u2026" if len(adapter.heads) > NAMED else ""
         about_it = [
-            f"{', '.join(adapter.heads[:NAMED])}{more}",
+            f"{spelled(adapter.heads[:NAMED])}{more}",
             f"rank {adapter.written.lora_rank}",
         ]
         if adapter.check is not None:

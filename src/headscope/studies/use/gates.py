@@ -169,7 +169,7 @@ def about_gates(name: str, gates: Sequence[Gate]) -> AppliedGate:
 
 def factors_of(gate: Gate) -> dict[str, float]:
     """What single heads are multiplied by, where it is not 1."""
-    return {str(head): gate[head] for head in gate.changed_heads()}
+    return {head.key: gate[head] for head in gate.changed_heads()}
 
 
 def factors_section(model: ModelFacts | None, applied: GateNumbers) -> list[Section]:
@@ -189,7 +189,9 @@ def factors_section(model: ModelFacts | None, applied: GateNumbers) -> list[Sect
         sets = {f"times {number(of)}": named_places(heads) for of, heads in by_factor.items()}
         blocks += [HeadSets("Heads by factor", sets)] if sets else []
     else:
-        rows = ((head, number(of)) for of, heads in by_factor.items() for head in heads)
+        rows = (
+            (str(Head.parse(head)), number(of)) for of, heads in by_factor.items() for head in heads
+        )
         blocks.append(one_column("Heads by factor", "factor", rows))
     if applied.feed_forward:
         layers = _by_factor(applied.feed_forward).items()

@@ -14,6 +14,7 @@ from headscope.errors import InputError, need
 from headscope.estimates import Estimate
 from headscope.executors import Execution, Launched
 from headscope.heads import Amount, about_rank, resolve_heads
+from headscope.heads.geometry import keys_of
 from headscope.progress import Progress, steps_of
 from headscope.results.common import ModelFacts, Ranking
 from headscope.results.rate import (
@@ -143,13 +144,13 @@ def use_rate(
     )
     config.model.whole_for("use rate")
     lm = config.model.load_for()
-    heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank)
+    heads = resolve_heads(config.heads, config.k, lm.geometry, by=config.rank, model=lm.name)
     if not len(heads):
         raise InputError(f"{config.heads} holds no heads, so there is nothing to remove")
     ranking = decode(Ranking, about_rank(heads))
     settings = {
         "settings": config,
-        "heads": sorted(map(str, heads)),
+        "heads": sorted(keys_of(heads)),
         "rank": ranking.rank,
         "languages": {file.name: file.language for file in files},
         "computed_in": dtype_name(lm),
@@ -179,7 +180,7 @@ def use_rate(
         launched = _rate(config, plan, own, run, progress)
         result = RatingResult(
             model=facts,
-            heads=tuple(map(str, heads)),
+            heads=keys_of(heads),
             ranked=ranking,
             ablate=config.ablate,
             reference_text=reference.facts,

@@ -29,6 +29,7 @@ from headscope.evidence.runner import Within, kept_units
 from headscope.evidence.table import evidence as table
 from headscope.evidence.texts import TEXT_MEASURES, Outputs, measured_texts
 from headscope.heads import Head, HeadSet
+from headscope.heads.geometry import keys_of
 from headscope.measure.baseline import Rules
 from headscope.measure.latency import LATENCIES, curve_statistics, quality_between
 from headscope.measure.statistics import counted, counted_mean
@@ -163,7 +164,7 @@ def _heads(lm: LanguageModel, config: UseSimultaneous, examples: Examples[PairFi
     heads = head_sets(config.heads, config.k, lm, config.rank)[-1]
     avoid, note = alignment_heads(config.heads, config, lm)
     # Conditions that change nothing do not tell of which heads they are.
-    signed = {"heads": list(map(str, heads))}
+    signed = {"heads": [*keys_of(heads)]}
     return Chosen({ALL_PARTS: [SelectedHeads(heads, gates=(1.0,))]}, avoid, note, signed)
 
 
@@ -189,7 +190,7 @@ def _measure(bench: Bench[UseSimultaneous, PairFile]) -> Measured:
     bench.run.write_jsonl("outputs.jsonl", rows)
     words = sum(len(running_words(pair.source)) for _, pair, _ in known)
     about = {
-        "heads": tuple(map(str, heads)),
+        "heads": keys_of(heads),
         "step": bench.config.step,
         "latency": latency,
         "cpu_seconds_a_word": sum(unit["seconds"] for *_, unit in known) / words,
@@ -433,7 +434,7 @@ def _streamed(given: Mapping[str, Any]) -> tuple[Mapping[str, Any], Iterator[str
     heads = head_sets(config.heads, config.k, lm, config.rank)[-1]
     if uses_chat(lm, config.chat, config.template.text):
         template_inputs(lm)  # warns of a template that contradicts itself
-    told: dict[str, Any] = {"model": lm.name, "heads": list(map(str, heads))}
+    told: dict[str, Any] = {"model": lm.name, "heads": [*keys_of(heads)]}
     words, made = 0, list[str]()
 
     def characters() -> Iterator[str]:

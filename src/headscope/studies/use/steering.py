@@ -29,6 +29,7 @@ from headscope.evidence.table import own_heads
 from headscope.evidence.texts import TEXT_MEASURES, MeasuredTexts
 from headscope.heads import Amount, HeadSet, Rank, read_scores
 from headscope.heads.adaptation import Adaptation
+from headscope.heads.geometry import keys_of
 from headscope.heads.resolve import place_of
 from headscope.results.writing import Steering, SteeringDetails
 from headscope.settings import UNSIGNED, Option
@@ -265,7 +266,7 @@ def _measure(bench: Bench[Steer, PromptsRead]) -> Measured:
         "factors": tuple(sorted(config.factors)),
         "gate": None if known.base is None else about_gate(known.base),
         "data": about_prompts(bench),
-        "heads": {code: tuple(map(str, chosen)) for code, chosen in known.heads.items()},
+        "heads": {code: keys_of(chosen) for code, chosen in known.heads.items()},
         "heads_of": own_heads(bench.conditions, found),
         "identifier": identifier,
         "written": languages_of(groups, named),

@@ -34,6 +34,7 @@ from headscope.find.translation_score_config import (
     by_heads,
 )
 from headscope.heads import HeadSet
+from headscope.heads.geometry import keys_of
 from headscope.progress import Progress
 from headscope.results.common import ComparedResult, Leakage
 from headscope.runs import Kept, Record, Run, encode
@@ -174,7 +175,7 @@ def verify_alignment(
             found = kept.made("heads", lambda: encode(with_heads(lm, files, score).head_links))
             how = replace(score, head_links=HeadLinks(**found))
             heads = HeadSet.parse(found["heads"], lm.geometry)
-            selected = Condition(SELECTED, k=len(heads), heads=tuple(map(str, heads)))
+            selected = Condition(SELECTED, k=len(heads), heads=keys_of(heads))
             texts = [[pair.source for pair in pairs.pairs] for pairs in files]
             drawing = Draws(config.draws, config.controls, seed)
             conditions += [selected, *drawn(selected, heads, drawing, Basis.on(lm, texts))]

@@ -31,6 +31,7 @@ from headscope.evidence.runner import Replacements, kept_texts, pass_of
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.find.attribution_scores import contrasts, corrupted
 from headscope.heads import Amount, HeadSet, count_of, named_scores, resolve_heads
+from headscope.heads.geometry import keys_of, spelled
 from headscope.measure.baseline import Rules
 from headscope.measure.statistics import counted
 from headscope.progress import Progress
@@ -311,7 +312,7 @@ def _heads(lm: LanguageModel, config: VerifyCircuit, examples: Examples[Tested])
     total = lm.geometry.total
     scored = named_scores(config.heads, lm.geometry) is not None
     whole = total if scored else None
-    ranking = resolve_heads(config.heads, whole, lm.geometry, by=config.rank)
+    ranking = resolve_heads(config.heads, whole, lm.geometry, by=config.rank, model=lm.name)
     if total < 2:
         raise InputError("the model has one head, so none can be kept alone; use a larger model")
     every = sizes_of(config.k, lm.geometry)
@@ -361,7 +362,7 @@ def _measure(bench: Bench[VerifyCircuit, Tested]) -> Measured:
     measure = MEASURED[measured_by(config, parts)]
     found = circuit_evidence(conditions, sizes, arrays, measure, config.seed)
     about = {
-        "heads": tuple(map(str, ranking)),
+        "heads": keys_of(ranking),
         "shares": tuple(size.share for size in sizes),
         "k": tuple(size.k for size in sizes),
         "measure": measure[0],
@@ -480,7 +481,7 @@ def _extras(result: CircuitResult, run: Path) -> Extras:
         heads={f"the first {min(LISTED, len(details.heads))}": details.heads[:LISTED]},
         facts=[
             ("done", tasks_of(details.tasks) or "translation"),
-            *([("idle", ", ".join(details.idle))] if details.idle else []),
+            *([("idle", spelled(details.idle))] if details.idle else []),
         ],
         sections=[_inside(found, details)] if details.inside else [],
         figure=_figure(found, details),
@@ -502,7 +503,7 @@ def _inside(evidence: Evidence, details: CircuitDetails) -> Section:
     rest = {each.draw: each for each in evidence.conditions if each.kind == REST}
     table = table_of(
         "Without a part of its heads",
-        [(", ".join(rest[each.draw].heads), each)
+        [(spelled(rest[each.draw].heads), each)
          for each in evidence.conditions if each.kind == PART],
         {
             "circuit": lambda each: cell(FAITHFULNESS, each),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -17,7 +16,7 @@ from headscope.data.chat import ChatModel, default_cache
 from headscope.data.compared import Compared, read_compared
 from headscope.data.languages import Direction, parse_direction, settled_direction
 from headscope.data.pairs import Links, Units, linked_words, spans_of
-from headscope.errors import Caution, InputError, MissingExtra, naming
+from headscope.errors import InputError, MissingExtra, caution, naming
 from headscope.evidence.controls import control_named
 from headscope.evidence.rows import ORIGINAL, SELECTED, Condition
 from headscope.heads.store import check_finished, with_details
@@ -250,7 +249,7 @@ def _segmenter(rows: Sequence[Row]) -> str | None:
     if not any(map(has_unspaced, (text for both in texts for text in both))):
         return None
     if segmenter_name() == CHARACTERS:
-        warnings.warn(Caution(UNSEGMENTED), stacklevel=2)
+        caution(UNSEGMENTED)
     return segmenter_name()
 
 

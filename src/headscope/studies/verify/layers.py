@@ -16,6 +16,7 @@ from headscope.evidence.controls import MATCHED
 from headscope.evidence.headline import Case, spoken_of
 from headscope.evidence.rows import Condition, Evidence
 from headscope.heads import HeadSet, check_geometry, read_scores
+from headscope.heads.geometry import keys_of
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished
 from headscope.results.lahis import LahisResult
@@ -105,7 +106,7 @@ def _read(config: VerifyLayers) -> Examples[DocumentFile]:
 
 def _heads(lm: LanguageModel, config: VerifyLayers, examples: Examples[DocumentFile]) -> Chosen:
     important = _important(config.heads, list(examples.parts), lm)
-    signed = {"important": {name: list(map(str, heads)) for name, heads in important.items()}}
+    signed = {"important": {name: [*keys_of(heads)] for name, heads in important.items()}}
     return Chosen({ALL_PARTS: layer_sets(lm.geometry)}, signed=signed, known=important)
 
 

@@ -19,6 +19,7 @@ from headscope.evidence.controls import SelectedHeads, one_ablation
 from headscope.evidence.rows import SELECTED, Condition
 from headscope.evidence.runner import prompts_of, room_for
 from headscope.heads import Amount, Head, HeadSet, named_scores, resolve_heads
+from headscope.heads.geometry import keys_of
 from headscope.measure.baseline import Rules
 from headscope.progress import further
 from headscope.results.one_by_one import Change, OneByOneDetails, OneByOneResult
@@ -204,7 +205,7 @@ def _ready(
 
 def _heads(lm: LanguageModel, config: OneByOne, examples: Examples[Walked]) -> Chosen:
     base = starting_order(config, lm)
-    signed = {"heads": list(map(str, base))}
+    signed = {"heads": [*keys_of(base)]}
     return Chosen({ALL_PARTS: [SelectedHeads(base)]}, signed=signed, known=base)
 
 
@@ -217,7 +218,9 @@ def starting_order(config: OneByOne, lm: LanguageModel) -> HeadSet:
     # The weights of a mask order all heads; the heads it selects are its given order.
     whole = config.k is None and config.order != "given" and mask_result(config.heads) is not None
     wanted = total if whole else config.k
-    given = resolve_heads(config.heads, wanted, lm.geometry, default=total, by=config.rank)
+    given = resolve_heads(
+        config.heads, wanted, lm.geometry, default=total, by=config.rank, model=lm.name
+    )
     if not len(given):
         raise InputError(f"{config.heads}: holds no heads, so there is nothing to remove")
     if config.order == "given":
@@ -364,7 +367,7 @@ def _measure(bench: Bench[OneByOne, Walked]) -> Measured:
         step,
         config.gate,
         one_ablation(config.ablate),
-        heads=tuple(map(str, order[:step])),
+        heads=keys_of(order[:step]),
     )
     table = compared(groups, selected, random, others, config.order in HELPING, config.seed)
     data: dict[str, Any] = {
@@ -378,8 +381,8 @@ def _measure(bench: Bench[OneByOne, Walked]) -> Measured:
         "data": data,
         "order": config.order,
         "gate": config.gate,
-        "heads": tuple(map(str, order)),
-        "base_order": tuple(map(str, base)),
+        "heads": keys_of(order),
+        "base_order": keys_of(base),
         "changes": changed,
         "sentences": len(prompts),
         # Of a task the reference prompt of the first example stands for all.

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from headscope.evidence.headline import Case
 from headscope.evidence.rows import Evidence
+from headscope.heads.geometry import spelled
 from headscope.results.one_by_one import (
     ExampleText,
     OneByOneDetails,
@@ -291,7 +292,7 @@ def _example(details: OneByOneDetails) -> list[Block]:
     rows = [(str(text.step), text) for text in example.texts[:ROWS]]
     left = len(example.texts) - len(rows)
     columns: dict[str, Callable[[ExampleText], Cell | float | str | None]] = {
-        "head": lambda text: text.head or "none",
+        "head": lambda text: spelled([text.head] if text.head else []) or "none",
         "target's rank": lambda text: example.target_ranks[text.step],
         "text": lambda text: _text(text.text),
     }

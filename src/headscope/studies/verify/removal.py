@@ -32,6 +32,7 @@ from headscope.heads import (
     named_scores,
     resolve_heads,
 )
+from headscope.heads.geometry import keys_of
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.measure.baseline import Rules
 from headscope.own import OwnMeasure
@@ -140,7 +141,7 @@ def _measure(bench: Bench[VerifyRemoval, PairFile]) -> Measured:
 
 def about_sets(sets: Sequence[HeadSet], gates: tuple[float, ...]) -> dict[str, Any]:
     """What a removal of these sets, from few to many, tells of them."""
-    return {"k": tuple(map(len, sets)), "gates": gates, "heads": tuple(map(str, sets[-1]))}
+    return {"k": tuple(map(len, sets)), "gates": gates, "heads": keys_of(sets[-1])}
 
 
 def about_removal(sets: Sequence[HeadSet], removal: Removal, removed: Removed) -> dict[str, Any]:
@@ -159,7 +160,9 @@ def head_sets(
 ) -> list[HeadSet]:
     """The heads for each k, from few to many, each number once."""
     wanted: tuple[Amount | None, ...] = k or (None,)
-    resolved = [resolve_heads(spec, amount, lm.geometry, by=rank) for amount in wanted]
+    resolved = [
+        resolve_heads(spec, amount, lm.geometry, by=rank, model=lm.name) for amount in wanted
+    ]
     found = {len(heads): heads for heads in resolved}
     if 0 in found:
         raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")

@@ -16,6 +16,7 @@ from headscope.evidence.rows import Evidence
 from headscope.evidence.runner import room_for
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import Amount, HeadSet, Rank, check_geometry, count_of, resolve_heads
+from headscope.heads.geometry import keys_of
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
 from headscope.results.writing import Summaries, SummariesDetails
@@ -148,7 +149,7 @@ def general_heads(
     place = place_of(spec)
     folder = None if place is None else place / "general"
     if folder is None or kind_of(folder) != "heads":
-        heads = resolve_heads(spec, k, lm.geometry, default=SHARE, by=rank)
+        heads = resolve_heads(spec, k, lm.geometry, default=SHARE, by=rank, model=lm.name)
         if not len(heads):
             raise InputError(f"{spec}: holds no heads, so there is nothing to remove; name some")
         return heads
@@ -307,7 +308,7 @@ def _measure(bench: Bench[VerifySummaries, SummaryFile]) -> Measured:
         "template": _template(config).text,
         "chat": config.chat,
         "gate": config.gate,
-        "heads": tuple(map(str, heads)),
+        "heads": keys_of(heads),
         "data": about_prompts(bench),
         "cut": {
             code: sum(prompt.cut for prompt in prompts) for code, prompts in bench.prompted.items()

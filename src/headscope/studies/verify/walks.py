@@ -18,6 +18,7 @@ from headscope.data.tasks import Example as TaskExample
 from headscope.data.tasks import Task, prompt
 from headscope.evidence.runner import room_for
 from headscope.heads import Geometry, Head, HeadSet
+from headscope.heads.geometry import keys_of
 from headscope.progress import Progress, further
 from headscope.results.one_by_one import Cut, Example, ExampleText, FirstSteps, RandomOrder
 from headscope.runs import Run
@@ -101,7 +102,7 @@ def about_random(order: Sequence[Head], walks: Sequence[Sequence[Step]]) -> Rand
     """What a result says about the walks of all prompts in one random order."""
     by_step = list(zip(*walks, strict=True))
     return RandomOrder(
-        tuple(map(str, order)),
+        keys_of(order),
         tuple(fmean(step.target_rank for step in steps) for steps in by_step),
         tuple(median(step.target_rank for step in steps) for steps in by_step),
         tuple(fmean(step.target_rank == 1 for step in steps) for steps in by_step),
@@ -114,7 +115,7 @@ def first_example(prepared: Prepared, steps: Sequence[Step], order: Sequence[Hea
     subject = prepared.subject
     before = [None, *(step.text for step in steps)]
     texts = [
-        ExampleText(at, str(order[at - 1]) if at else None, step.text)
+        ExampleText(at, order[at - 1].key if at else None, step.text)
         for at, (step, last) in enumerate(zip(steps, before, strict=False))
         if step.text is not None and step.text != last
     ]

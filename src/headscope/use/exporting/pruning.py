@@ -83,7 +83,8 @@ def plan_pruning(lm: LanguageModel, gate: Gate) -> Pruning:
         layer = next(layer for layer, those in removed.items() if not those)
         raise InputError(
             f"layer {layer} has no key-value group whose {size} query heads are all removed, and "
-            f"every layer needs at least 1 of its {groups} (heads {layer}.0 to {layer}.{size - 1}, "
+            f"every layer needs at least 1 of its {groups} (heads L{layer}.H0 to "
+            f"L{layer}.H{size - 1}, "
             f"and so on); remove a whole group in each layer, or {_ELSE}"
         )
     reason = ""

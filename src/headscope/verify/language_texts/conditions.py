@@ -43,6 +43,7 @@ from headscope.heads import (
     resolve_heads,
 )
 from headscope.heads.draws import Choices, distinct_sets
+from headscope.heads.geometry import keys_of
 from headscope.heads.resolve import place_of
 from headscope.heads.store import check_finished, kind_of
 from headscope.progress import Progress
@@ -181,7 +182,7 @@ def plan_layers(
     geometry = layers[0].heads.geometry
 
     def removed(kind: str, of: str, heads: HeadSet, draw: int | None = None) -> list[Condition]:
-        named = tuple(map(str, heads))
+        named = keys_of(heads)
         return [Condition(kind, of, len(heads), 0.0, name, draw, named) for name in ablate]
 
     conditions = [Condition()]
@@ -345,8 +346,8 @@ class LanguageHeads:
             language=self.language,
             k=self.wanted,
             available=self.available,
-            chosen=tuple(map(str, self.chosen)),
-            full=None if self.full is None else tuple(map(str, self.full)),
+            chosen=keys_of(self.chosen),
+            full=None if self.full is None else keys_of(self.full),
         )
 
 

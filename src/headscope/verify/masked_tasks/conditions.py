@@ -41,7 +41,7 @@ _DIRECTION = re.compile(r"(?:.*-)?([a-z]{2,3})-([a-z]{2,3})")
 
 def condition_of(mask: Mask, of: str = OWN, alpha: float = 0.0) -> Condition:
     """The heads outside a mask, times `alpha`."""
-    removed = tuple(map(str, mask.removed))
+    removed = mask.removed.keys
     return Condition(SELECTED, of, len(removed), alpha, heads=removed)
 
 

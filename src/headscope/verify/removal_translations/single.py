@@ -62,7 +62,7 @@ def single_removal(
     """
     heads = list(lm.geometry.heads())
     planned = [Condition()] + [
-        Condition(SELECTED, str(head), 1, 0.0, replacement, heads=(str(head),))
+        Condition(SELECTED, head.key, 1, 0.0, replacement, heads=(head.key,))
         for replacement in COMPARED
         for head in heads
     ]
