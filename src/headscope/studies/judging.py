@@ -300,7 +300,7 @@ def show_judges(found: JudgesResult, shown: Shown) -> Shown:
         finding=said,
         uncertainty=f"Intervals are over {count(found.examples, 'example')}; {first.as_far} random "
         "rankings do as well.",
-        remedy=_remedy(found, first),
+        remedy=remedy(found, first),
         cautions=[
             *shown.cautions,
             *few_caution(found.examples, "example"),
@@ -316,7 +316,7 @@ def show_judges(found: JudgesResult, shown: Shown) -> Shown:
     )
 
 
-def _remedy(found: JudgesResult, first: Judgement) -> str:
+def remedy(found: JudgesResult, first: Judgement) -> str:
     """The option for more rankings, where there are more and these are too few to show what their
     interval does."""
     gap, drawn = first.difference or Estimate(), found.random[first.judge].each

@@ -187,13 +187,15 @@ def spread(heads: Sequence[ScoredHead], examples: str) -> str:
     )
 
 
-def more_examples(examples: int, run: Path, wanted: int = 500) -> str:
+def more_examples(
+    examples: int, run: Path, wanted: int = 500, of: str = "limit", flag: str = "--limit"
+) -> str:
     """The option for more examples than a run was limited to, where these are few; empty where it
-    had no limit, or its data have no more."""
+    had no limit, or its data have no more. `of` is the setting."""
     settings = read_object(run / "run.json")["config"]["settings"]
     limits = [settings, *(own for own in settings.values() if isinstance(own, Mapping))]
-    limit = next((own["limit"] for own in limits if own.get("limit")), None)
-    return f"--limit {wanted}" if limit is not None and limit <= examples < wanted else ""
+    limit = next((own[of] for own in limits if own.get(of)), None)
+    return f"{flag} {wanted}" if limit is not None and limit <= examples < wanted else ""
 
 
 def few_caution(
