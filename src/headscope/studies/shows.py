@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import floor, log10
 from pathlib import Path
@@ -192,10 +192,17 @@ def more_examples(
 ) -> str:
     """The option for more examples than a run was limited to, where these are few; empty where it
     had no limit, or its data have no more. `of` is the setting."""
-    settings = read_object(run / "run.json")["config"]["settings"]
-    limits = [settings, *(own for own in settings.values() if isinstance(own, Mapping))]
-    limit = next((own[of] for own in limits if own.get(of)), None)
+    limit = next(_set_to(of, read_object(run / "run.json")), None)
     return f"{flag} {wanted}" if limit is not None and limit <= examples < wanted else ""
+
+
+def _set_to(name: str, settings: Mapping[str, Any]) -> Iterator[int]:
+    """The numbers that settings of this name have, at any depth."""
+    for key, value in settings.items():
+        if key == name and isinstance(value, int):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from _set_to(name, value)
 
 
 def few_caution(
