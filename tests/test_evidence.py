@@ -245,7 +245,7 @@ def test_an_effect_of_depth_is_said_to_be_one() -> None:
     low = base - 1 + 0.05 * generator.normal(size=(20, 30))
     high = base + 0.05 * generator.normal(size=(19, 30))
     words = answer(rows_of({"a": np.array([base, low[0], *high, *low[1:]])}))
-    assert words.startswith(f"{SHOWN}; {NOT_SHOWN} against those of the same layers (0 and ")
+    assert words.startswith(f"{SHOWN}; {NOT_SHOWN} against those of the same layers (0 of 19 ")
 
 
 def test_the_verdict_claims_no_more_than_its_controls() -> None:

@@ -176,15 +176,16 @@ def test_random_sets_that_do_as_much_are_counted(table: Evidence, most: int) -> 
     if test.ended == "given up" and not holds(test, bets.alpha):
         assert answer.startswith(LOST)
     counted = ranked(bets, main(bets))
-    assert as_much(counted) in answer and len(counted) >= 1
-    said = as_much(counted).partition(" random")[0]
+    said = as_much(bets, counted)
+    assert said in answer and len(counted) >= 1
     numbers = [int(each) for each in re.findall(r"\d+", said)]
     harm, draws = ([getattr(each, name) for each in counted]
                    for name in ("at_least_as_harmful", "draws"))  # fmt: skip
-    if len(set(draws)) == 1:
-        assert numbers == [*(harm if len(set(harm)) > 1 else harm[:1]), draws[0]]
-    else:
-        assert numbers == [number for pair in zip(harm, draws, strict=True) for number in pair]
+    pairs = [*zip(harm, draws, strict=True)]
+    further = [number for pair in pairs[1:] for number in pair[: 1 + (pair[1] != draws[0])]]
+    assert numbers == [*pairs[0], *(further if len(set(pairs)) > 1 else [])]
+    named = as_much(bets, counted, named=True)
+    assert all(bets.controls[each.control].words[-11:] in named for each in counted[1:])
     if answer.startswith(OPEN):
         assert test.ended == "open" and holds(test, bets.alpha) is None
 

@@ -21,10 +21,8 @@ from headscope.studies.study import shown_of
 
 #: What is said of several cases: the others of their controls stand in the figure.
 SEVERAL = re.compile(r" most of |; not (shown|decided yet) (in|for|with) | (in|with) (both|all)\b")
-#: Counts of random sets in a sentence: `0 of 2`, `0 and 1 of 2`, `0 of 2 and 1 of 3`.
-COUNTS = re.compile(
-    r"((?:\d+(?:, \d+)*(?: and \d+)? of \d+(?:, | and )?)+) random sets( of each kind)? do as much"
-)
+#: Counts of random sets in a sentence: `0 of 30 random sets do as much, 1 of the same layers`.
+COUNTS = re.compile(r"\d+ of \d+ random sets do as much[^;).]*")
 
 
 class Told(NamedTuple):
@@ -105,15 +103,16 @@ def test_counts_of_random_sets_are_those_of_the_tests(told: list[Told]) -> None:
     for each in told:
         name, _, shown = each
         for counts in COUNTS.findall(" ".join([*shown.finding, shown.uncertainty])):
-            numbers = [int(number) for number in re.findall(r"\d+", counts)]
-            said = []
+            numbers, said = [int(number) for number in re.findall(r"\d+", counts)], []
             for own in each.tests.values():
-                ranked = [t for t in own if t["p_draws"] is not None]
-                harm, draws = ([t[key] for t in ranked] for key in ("at_least_as_harmful", "draws"))
-                if len(set(draws)) == 1:
-                    said.append([*(harm if len(set(harm)) > 1 else harm[:1]), draws[0]])
-                else:
-                    said.append([n for pair in zip(harm, draws, strict=True) for n in pair])
+                pairs = [
+                    (test["at_least_as_harmful"], test["draws"])
+                    for test in own
+                    if test["p_draws"] is not None
+                ]
+                if pairs:
+                    more = [n for one in pairs[1:] for n in one[: 1 + (one[1] != pairs[0][1])]]
+                    said.append([*pairs[0], *(more if len(set(pairs)) > 1 else [])])
             assert numbers in said, (name, counts, said)
             found += 1
     assert found > 5

@@ -287,7 +287,7 @@ def verdict_of(evidence: Evidence, case: Case) -> str:
         said += f", also against {enumeration(alike)}" if alike else ""
         for control, standing in further.items():
             said += "" if standing == SHOWN else f"; {standing} against {kinds[control]}"
-    reasons = "; ".join(filter(None, [_reason(evidence, first, answer), as_much(tests)]))
+    reasons = "; ".join(filter(None, [_reason(evidence, first, answer), as_much(evidence, tests)]))
     return f"{said} ({reasons})" if reasons else said
 
 
@@ -321,18 +321,23 @@ def ranked(evidence: Evidence, case: Case) -> list[Tested]:
     ]
 
 
-def as_much(tests: Sequence[Tested]) -> str:
-    """How many random sets of each control do at least as much: `0 and 1 of 30 random sets do as
-    much`, in the order of the tests; the same number once."""
+def as_much(evidence: Evidence, tests: Sequence[Tested], named: bool = False) -> str:
+    """How many random sets of each control do at least as much: `0 of 30 random sets do as much, 1
+    of the same layers`; equal numbers once, and of which controls only if these are to be `named`.
+    """
     known = [test for test in tests if test.at_least_as_harmful is not None]
     if not known:
         return ""
-    shares = [test.share_as_far for test in known]
-    if len({test.draws for test in known}) == 1:  # their number is said once
-        numbers = [str(test.at_least_as_harmful) for test in known]
-        numbers = numbers if len(set(numbers)) > 1 else numbers[:1]
-        shares = [f"{enumeration(numbers)} of {known[0].draws}"]
-    return f"{enumeration(shares)} random sets do as much"
+    first, *others = known
+    random = evidence.controls[first.control].words
+    kinds = {test.control: _apart(evidence, test.control, random) for test in others}
+    said = f"{first.share_as_far} random sets do as much"
+    if {test.share_as_far for test in others} <= {first.share_as_far}:
+        return f"{said}, also {enumeration([*kinds.values()])}" if named and others else said
+    for test in others:
+        of = "" if test.draws == first.draws else f"of {test.draws} "
+        said += f", {test.at_least_as_harmful} {of}{kinds[test.control]}"
+    return said
 
 
 def _standing(evidence: Evidence, test: Tested) -> str:
@@ -429,7 +434,8 @@ def uncertainty(evidence: Evidence, cases: Sequence[Case], examples: str, said: 
     over = f"Intervals are over {examples}"
     if not tests[0].difference.bounded:
         over = f"{examples}, no interval"
-    counts = as_much(tests)
+    # Of several cases the verdict names no control.
+    counts = as_much(evidence, tests, len(cases) > 1)
     return f"{over}." if counts in said or not counts else f"{over}; {counts}."
 
 
