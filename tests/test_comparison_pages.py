@@ -11,7 +11,7 @@ from command_runs import CommandRun
 from headscope.evidence.blocks import places
 from headscope.evidence.headline import LOST, NOT_SHOWN, OPEN, SHOWN, TOO_FEW, UNTESTED, unmoved
 from headscope.results.common import ComparedResult
-from headscope.shown.blocks import METHOD, Forest, HeadSets, Shown, Table
+from headscope.shown.blocks import AS_MUCH, METHOD, Forest, HeadSets, Shown, Table
 from headscope.shown.words import sentence_of
 from headscope.studies.comparison import Comparison
 from headscope.studies.registry import COMMANDS
@@ -75,7 +75,7 @@ def test_every_test_is_shown_once(pages: list[Page]) -> None:
         rows = [
             (block.title, row.name)
             for block in shown.blocks
-            if isinstance(block, Table) and "draws as far" in block.columns
+            if isinstance(block, Table) and AS_MUCH in block.columns
             for row in block.rows
         ]
         assert len(rows) == len(set(rows)), name

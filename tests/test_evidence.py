@@ -208,7 +208,7 @@ def answer(table: Evidence) -> str:
 @pytest.mark.parametrize(
     ("selected", "draws", "words"),
     [
-        (-1.0, 19, f"{SHOWN}, also against"),
+        (-1.0, 19, f"{SHOWN}, also against those of the same layers (0 of 19 random sets do"),
         (0.0, 19, NOT_SHOWN),
         (1.0, 19, NOT_SHOWN),
         (-1.0, 2, OPEN),
@@ -245,7 +245,7 @@ def test_an_effect_of_depth_is_said_to_be_one() -> None:
     low = base - 1 + 0.05 * generator.normal(size=(20, 30))
     high = base + 0.05 * generator.normal(size=(19, 30))
     words = answer(rows_of({"a": np.array([base, low[0], *high, *low[1:]])}))
-    assert words == f"{SHOWN}; {NOT_SHOWN} against those of the same layers"
+    assert words.startswith(f"{SHOWN}; {NOT_SHOWN} against those of the same layers (0 of 19 ")
 
 
 def test_the_verdict_claims_no_more_than_its_controls() -> None:
@@ -259,9 +259,12 @@ def test_the_verdict_claims_no_more_than_its_controls() -> None:
         table = evidence([Condition(), TOP, *draws], numbers, {"score": Statistic("s")})
         return headline(table, [Case("score", TOP)], "text")
 
-    assert words("random").endswith(f"without random heads: {SHOWN} for heads of any layer alone")
-    assert words("same layers").endswith(f"without random heads of the same layers: {SHOWN}")
-    assert words("equal norm").endswith(f"without random heads of equal output norm: {SHOWN}")
+    counts = "(0 of 19 random sets do as much)"
+    alone = f"{SHOWN} for heads of any layer alone"
+    assert words("random").endswith(f"without random heads: {alone} {counts}")
+    for name, kind in {"same layers": "of the same layers",
+                       "equal norm": "of equal output norm"}.items():  # fmt: skip
+        assert words(name).endswith(f"without random heads {kind}: {SHOWN} {counts}")
     assert f": {UNTESTED} (" in words("outside")
 
 

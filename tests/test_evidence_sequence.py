@@ -113,7 +113,7 @@ def test_each_control_ends_by_its_own_bet(
 
 def test_another_statistic_is_read_where_the_first_ended() -> None:
     found, _ = sequence({"random": [0] * 199}, 5)
-    assert "wealth of a bet" in table_of_tests(found, ["lead"]).note
+    assert "when a bet" in table_of_tests(found, ["lead"]).note
     other = found.against("other", found.main)["random"]
     assert other.draws == 30 and other.p_draws is not None
     assert other.p_draws >= other.least_p > 0.03
@@ -144,7 +144,7 @@ def test_each_control_ends_at_its_first_draw_that_does_as_much(
         assert test.at_least_as_harmful == sum(as_far[: test.draws])
         if not any(as_far):
             assert (test.draws, test.p_draws) == (len(draws), 1 / (1 + len(draws)))
-    told = "number of the first that does as much" in table_of_tests(found, ["lead"]).note
+    told = "at the first that does as much" in table_of_tests(found, ["lead"]).note
     assert told == (max(map(len, harm.values())) >= draws_to_win(0.05))
 
 

@@ -17,8 +17,9 @@ SEEN, SCREEN = 150, 900
 SMALL, LARGEST = 360, 1_000_000
 #: Pixels of a sheet of A4 between its margins.
 PAPER = 710
-#: Words of verdict, sentence and uncertainty together.
-WORDS = 45
+#: Words of verdict, sentence and uncertainty together, with every control that was tested and how
+#: many random sets do as much.
+WORDS = 55
 #: Pages that are a list of others, so that their first screen is that list: of papers, and of a
 #: paper's tables and figures, each with a figure of its own below.
 LISTS = ("reproduce all", "reproduce heads-up")

@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from math import comb
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -27,16 +28,19 @@ from headscope.evidence.headline import (
     TOO_FEW,
     UNTESTED,
     Case,
+    as_much,
     decisive,
     effect,
     headline,
     holds,
+    ranked,
     resolution,
     verdict_of,
 )
 from headscope.evidence.rows import KEPT, SELECTED, SHARE, Condition, Evidence, Statistic
 from headscope.evidence.sequence import with_rule
 from headscope.evidence.table import evidence
+from headscope.heads import Geometry
 from headscope.measure.statistics import counted
 from headscope.runs import Run
 from headscope.shown.blocks import Next
@@ -115,7 +119,7 @@ def test_the_numbers_of_an_effect_are_those_of_the_table(data: st.DataObject) ->
     if test is None:
         assert not NUMBER.findall(rest)
         return
-    assert rest.endswith(f"{table.controls[test.control].words}")
+    assert table.controls[test.control].words in rest
     gap = own.shown(test.difference)
     higher = "higher" in rest or ("more" in rest if change.value > 0 else "less" in rest)
     turn = 1 if flat or change.value > 0 else -1
@@ -125,14 +129,21 @@ def test_the_numbers_of_an_effect_are_those_of_the_table(data: st.DataObject) ->
     same = not flat and "more" in rest and value == fixed(abs(change.value), own.digits)
     assert ("all of that" in rest) == same
     told = [] if same else [value]
-    assert NUMBER.findall(rest) == [*told, *(fixed(end, own.digits) for end in ends)]
+    others = [own.shown(each.difference).value for each in every.values() if each is not test]
+    told += [fixed(end, own.digits) for end in ends]
+    known = [fixed(sign * other, own.digits) for other in others]
+    told += [each for each in known if each != value]
+    assert NUMBER.findall(rest) == told and rest.count("as much") == known.count(value)
+    for each in every:  # every control that was tested is named
+        words = table.controls[each].words
+        assert words.removeprefix(f"{table.controls[test.control].words} ") in rest
     assert gap.value == 0 or (gap.value > 0) == higher
 
 
 @given(tables())
 def test_what_is_shown_is_what_the_tests_hold(table: Evidence) -> None:
-    """`shown` if and only if the first test holds; the same layers are named only if they were
-    tested, with their own answer; no headline has an option or more than its numbers."""
+    """`shown` if and only if the first test holds; every further one has its own answer; no
+    headline has an option or more than its numbers."""
     answer, (free, matched) = verdict_of(table, main(table)), decisive(table, main(table))
     state = None if free is None else holds(free, table.alpha)
     assert answer.startswith(SHOWN) == (state is True)
@@ -140,11 +151,14 @@ def test_what_is_shown_is_what_the_tests_hold(table: Evidence) -> None:
     if free is not None and state is not True:
         told = NOT_SHOWN if state is False else (OPEN, TOO_FEW)
         assert answer.startswith(told)
-        assert "same layers" not in answer
+    further = [each for each in ranked(table, main(table)) if each is not free]
     if state and free is not None and free.control == "random":
-        deep = "" if matched is None else holds(matched, table.alpha)
+        deep = None if matched is None else holds(matched, table.alpha)
+        assert (f"{SHOWN} for heads of any layer alone" in answer) == (not further)
         assert ("of the same layers" in answer) == (matched is not None)
-        assert ("also against" in answer) == (deep is True)
+        assert all(table.controls[each.control].words[-11:] in answer for each in further)
+        if deep:
+            assert f"{SHOWN}, also against those of the same layers" in answer
     said = headline(table, [main(table)], "text")
     assert "--" not in said and "\n" not in said
     assert said.startswith("Nothing changes.") or said.endswith(f": {answer}")
@@ -160,7 +174,18 @@ def test_random_sets_that_do_as_much_are_counted(table: Evidence, most: int) -> 
         return
     answer = verdict_of(bets, main(bets))
     if test.ended == "given up" and not holds(test, bets.alpha):
-        assert answer == f"{LOST} ({test.share_as_far} random sets do as much)"
+        assert answer.startswith(LOST)
+    counted = ranked(bets, main(bets))
+    said = as_much(bets, counted)
+    assert said in answer and len(counted) >= 1
+    numbers = [int(each) for each in re.findall(r"\d+", said)]
+    harm, draws = ([getattr(each, name) for each in counted]
+                   for name in ("at_least_as_harmful", "draws"))  # fmt: skip
+    pairs = [*zip(harm, draws, strict=True)]
+    further = [number for pair in pairs[1:] for number in pair[: 1 + (pair[1] != draws[0])]]
+    assert numbers == [*pairs[0], *(further if len(set(pairs)) > 1 else [])]
+    named = as_much(bets, counted, named=True)
+    assert all(bets.controls[each.control].words[-11:] in named for each in counted[1:])
     if answer.startswith(OPEN):
         assert test.ended == "open" and holds(test, bets.alpha) is None
 
@@ -277,6 +302,15 @@ def test_what_cannot_help_is_not_advised(table: Evidence, line: tuple[str, ...])
     run = cast(Run, SimpleNamespace(provenance={"command_line": list(line)}))
     assert going_on("verify removal", run, VerifyRemoval, table, [main(table)],
                     Spent(1, 1)) is None  # fmt: skip
+
+
+def test_no_draws_are_asked_for_where_all_sets_were_drawn() -> None:
+    """Of two layers of two heads there are six pairs, of which one is selected."""
+    line = ("headscope", "verify", "removal", "--draws", "5")
+    for layers, more in (((2, 3), False), ((1, 4), False), ((3, 3), True)):
+        table = few(max(1, comb(sum(layers), 2) - 1 - more))
+        assert OPEN in verdict_of(table, main(table))
+        assert (following(table, *line, geometry=Geometry(layers)) is not None) == more
 
 
 def test_few_sets_are_said_to_be_few() -> None:

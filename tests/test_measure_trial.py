@@ -227,6 +227,19 @@ def test_shares_of_one_group_have_wilsons_interval() -> None:
     assert not Trial([Group([counted([1.0])])]).level(0).bounded
 
 
+@pytest.mark.parametrize("sizes", [[32] * 5, [20], [3, 40]])
+@pytest.mark.parametrize("hit", [0.0, 1.0])
+def test_of_examples_that_are_all_alike_the_bound_is_that_of_all(
+    sizes: list[int], hit: float
+) -> None:
+    """Where the true share is that bound, so many are all alike with a probability of 2.5 %, as
+    the exact binomial says; Wilson's is close to that."""
+    level, n = Trial([Group([counted([hit] * size)]) for size in sizes]).level(0), sum(sizes)
+    assert astuple(level) == pytest.approx((hit, *wilson_interval(int(hit) * n, n)))
+    bound = level.high if hit == 0 else 1 - level.low
+    assert bound == pytest.approx(1 - 0.025 ** (1 / n), rel=0.05)
+
+
 def test_a_difference_that_every_example_has_reaches_as_far_as_one_that_was_not_seen() -> None:
     ones, zeros, half = counted([1.0] * 20), counted([0.0] * 20), counted([0.0, 1.0] * 10)
     reach = wilson_interval(0, 20)[1]

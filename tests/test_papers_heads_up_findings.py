@@ -295,7 +295,7 @@ def test_figure_4_is_judged_by_all_tests(
     assert f"{later:+.3f} ({later - 0.1:+.3f} to {later + 0.1:+.3f})" in grounds(found)
     if p_draws is not None:
         assert "+0.300 (+0.200 to +0.400) against random masks" in grounds(found)
-        assert f"over 99 draws {p_draws:.2g}" in grounds(found)
+        assert f"p {p_draws:.2g} over 99 random sets" in grounds(found)
 
 
 def walk(firsts: list[int | None], share: list[float]) -> dict[str, Any]:

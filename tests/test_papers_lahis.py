@@ -383,8 +383,8 @@ def test_few_draws_leave_it_open_whether_text_needs_its_heads(tmp_path: Path) ->
     assert first.holds is second.holds is None
     assert "19 random sets or more" in first.decides
     assert first.by == (
-        "+0.100 nats a token, +0.020 without random heads; 7 documents; p over 3 draws 0.5, "
-        "over 3 of the same layers 0.5"
+        "+0.100 nats a token, +0.020 without random heads; 7 documents; p 0.5 over 3 random "
+        "sets, of the same layers p 0.5 over 3"
     )
     cells = dict(zip(shown.tables[0].columns, shown.tables[0].rows[1].cells, strict=True))
     cell = cells["change"]

@@ -21,6 +21,7 @@ from typer.main import get_command
 import headscope
 from command_runs import CommandRun
 from headscope.cli.app import app
+from headscope.cli.commands import SHOWN_IN_FULL
 from headscope.data.documents import DocumentSource, read_documents
 from headscope.data.pairs import PairFile, PairSource, read_pairs
 from headscope.errors import InputError
@@ -50,7 +51,7 @@ def options(made: CommandRun) -> dict[str, Any]:
     return {
         name: value
         for name, value in given.items()
-        if name not in ("json", "out") and value not in (None, ())
+        if name not in ("json", "out", SHOWN_IN_FULL) and value not in (None, ())
     }
 
 

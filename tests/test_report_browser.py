@@ -111,7 +111,7 @@ def page_file(
         "heads removed",
         "chrF++",
     )
-    gaps = Gap("random", 2.0, 1.0, 3.0, (1.5, 2.5), 0.333), Gap("same layers", 1.0, -1.0, 2.0)
+    gaps = Gap("random", 2.0, 1.0, 3.0, (1.5, 2.5), "1 of 2"), Gap("same layers", 1.0, -1.0, 2.0)
     forest = Forest(
         f"Forest{text}", ((f"en \u2192 de{text}", gaps),), "chrF++", ("worse", "better")
     )
@@ -466,7 +466,7 @@ def test_text_runs_as_its_script_does(browser: Any, tmp_path: Path) -> None:
 
 # ---- whole pages ---------------------------------------------------------------------------------
 def test_on_a_phone_a_row_of_a_wide_table_is_a_list(browser: Any, tmp_path: Path) -> None:
-    columns = ("original", "selected", "change", "p over draws, same layers")
+    columns = ("original", "selected", "change", "p over sentences, same layers")
     rows = (Row("en-de", (Cell(97.9), Cell(85.0), Cell(-12.9, -24.0, -5.5), p_cell(0.0001))),)
     shown = Shown("Wide", "", ("Found.",), sections=[Section("A", [Table("A", columns, rows)])])
     carry_out("find lahis", tmp_path / "run", {"seed": 0}, {}, lambda run: {"model": {"name": "m"}})

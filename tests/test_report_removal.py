@@ -49,16 +49,16 @@ def test_without_random_heads_nothing_is_said_of_them(tmp_path: Path) -> None:
     run = write_removal(tmp_path / "run", draws=0)
     told = shown(run)
     assert UNTESTED in removal_of(run).verdict
-    assert told.figure is None and "no p over draws" in told.uncertainty
+    assert told.figure is None and "no set was drawn" in told.uncertainty
     assert not any("minus random" in table.title for table in blocks_of(told, Table))
 
 
 def test_the_verdict_is_that_of_both_controls(tmp_path: Path) -> None:
     few, many = write_removal(tmp_path / "few"), write_removal(tmp_path / "many", draws=19)
     less = write_removal(tmp_path / "less", draws=19, top=89.0)
-    assert f": {OPEN} (" in removal_of(few).verdict
+    assert f": {OPEN}" in removal_of(few).verdict
     assert removal_of(many).verdict.endswith(f": {SHOWN}, also against those of the same layers")
-    assert f": {NOT_SHOWN} (" in removal_of(less).verdict
+    assert f": {NOT_SHOWN}" in removal_of(less).verdict
 
 
 @pytest.mark.parametrize(

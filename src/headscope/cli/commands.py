@@ -25,6 +25,10 @@ from headscope.studies.bars import hide_loading_bars, progress
 from headscope.studies.registry import COMMANDS, command_in
 from headscope.studies.study import Study
 
+SHOWN_IN_FULL = "shown_in_full"
+IN_FULL = Option(
+    "Print all tables; without it the verdict, one table and what to do next.", flag="--full"
+)
 AS_JSON = Option("Print one JSON object on stdout and nothing else.")
 
 
@@ -37,7 +41,8 @@ class _Typed(NamedTuple):
 
 
 def command_of(study: Study, command: str) -> Callable[..., None]:
-    """A function that Typer can read: the options of the settings, then `--out` and `--json`.
+    """A function that Typer can read: the options of the settings, then `--out`, `--full` and
+    `--json`.
 
     Of options with the same name the first one counts.
     """
@@ -46,6 +51,8 @@ def command_of(study: Study, command: str) -> Callable[..., None]:
         typed.setdefault(option.name, _typed(*option))
     if study.out is not None:
         typed["out"] = _typed("out", Path, study.out)
+    if study.show is not None and "full" not in typed:
+        typed[SHOWN_IN_FULL] = _typed(SHOWN_IN_FULL, bool, IN_FULL, False)
     typed["json"] = _typed("json", bool, AS_JSON, False)
 
     def call(**given: Any) -> None:
@@ -76,7 +83,7 @@ def _run(study: Study, command: str, given: Mapping[str, Any]) -> None:
     settings = build(study.settings, given)
     key = fingerprint(study, settings)
     if (before := finished(study, key, given)) is not None:
-        print_result(study, before, given["json"])
+        print_result(study, before, given["json"], given.get(SHOWN_IN_FULL, True))
         _check(study, before)
         return
     takes = inspect.signature(study.run).parameters
@@ -99,7 +106,7 @@ def _run(study: Study, command: str, given: Mapping[str, Any]) -> None:
     # What was changed while it worked may have been read before or after.
     if key == fingerprint(study, settings):
         remember(key, result)
-    print_result(study, result, given["json"])
+    print_result(study, result, given["json"], given.get(SHOWN_IN_FULL, True))
     _check(study, result)
 
 

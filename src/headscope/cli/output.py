@@ -34,8 +34,8 @@ def emit(result: Mapping[str, Any] | Result, as_json: bool, text: str | Iterable
     _print(dump_json(encode(result)) if as_json else text)
 
 
-def print_result(study: Study, result: Any, as_json: bool) -> None:
-    """Print the result of a study: as one JSON object, or what it shows."""
+def print_result(study: Study, result: Any, as_json: bool, full: bool) -> None:
+    """Print the result of a study: as one JSON object, or what it shows, `full` all of it."""
     if study.show is None:
         text = study.text(result)
     elif not as_json:
@@ -45,7 +45,7 @@ def print_result(study: Study, result: Any, as_json: bool) -> None:
         shown = shown_of(study, result, Path(result.run or "."))
         report = getattr(result, "report", None) or result.unknown.get("report")
         width = shutil.get_terminal_size((WIDTH, 0)).columns
-        text = text_of(shown, result.run, report if isinstance(report, str) else None, width)
+        text = text_of(shown, result.run, report if isinstance(report, str) else None, width, full)
     emit(result, as_json, "" if as_json else text)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import product
+from math import isnan
 from typing import Any
 
 from headscope.estimates import Draws, Estimate
@@ -19,6 +21,7 @@ from headscope.heads.geometry import spelled
 from headscope.measure.sequence import draws_to_win
 from headscope.measure.statistics import least_p
 from headscope.shown.blocks import (
+    AS_MUCH,
     Cell,
     Forest,
     Gap,
@@ -106,28 +109,37 @@ def table_of_tests(
         for control, test in evidence.against(name, condition, part).items():
             own = evidence.statistics[name]
             given = evidence.reference(condition, control)
+            base, now = (evidence.level(name, each, part) for each in (None, condition))
+            draws = evidence.draws(name, condition, control, part)
+            shown = own.shown(Estimate(draws.mean, draws.low, draws.high))
             cells = (
-                own.gap(test.difference), p_cell(test.p_examples), p_cell(test.p_draws),
-                Cell() if given else Cell(test.share_as_far), Cell.share(test.shared),
+                own.cell(_value(base)), own.cell(_value(now)), own.cell(draws.mean),
+                Cell() if given else Cell(between(shown.low, shown.high, own.digits)),
+                own.gap(test.difference), Cell() if given else Cell(test.share_as_far),
+                p_cell(test.p_examples), Cell.share(test.shared),
             )  # fmt: skip
             of = f"{named_part(evidence, part)}: " if part else ""
             rows.append(Row(f"{of}{own.words}: {condition.named()} \u2212 {control}", cells))
+    columns = (
+        evidence.original.of or ORIGINAL, SELECTED, "random", "range of sets", "difference",
+        AS_MUCH, f"p over {examples}", "shared heads",
+    )  # fmt: skip
     return Table(
         title,
-        ("difference", f"p over {examples}", "p over draws", "draws as far", "shared heads"),
+        columns,
         tuple(rows),
         note=TESTS.format(examples=examples) + (FIRST if of_a_family(evidence) else BET),
-    )  # fmt: skip
+    )
 
 
 TESTS = (
-    "One-sided. p over {examples}: {examples} under the selected heads swapped with those under "
-    "random ones. p over draws alone says whether these heads are special. With a fixed number of "
-    "draws it is the share of sets, the selected one among them, that do as much; of draws one "
-    "after another "
+    "Random: the mean of random sets. Intervals of differences are over {examples}, not over "
+    "sets. How many random sets do as much alone says whether these heads are special. p over "
+    "{examples}, one-sided: {examples} under the selected heads swapped with those under random "
+    "ones. Sets drawn one after another end "
 )
-BET = "1 over the largest wealth of a bet that fewer than 3 % of random sets do"
-FIRST = "1 over the number of the first that does as much, or over 1 more than all where none does"
+BET = "when a bet that fewer than 3 % of random sets do as much is won or lost"
+FIRST = "at the first that does as much"
 
 
 def of_a_family(evidence: Evidence) -> bool:
@@ -161,8 +173,8 @@ def parts_table(
             cells |= {
                 control: own.cell(mean),
                 f"\u2212 {control}": own.gap(test.difference),
+                f"{AS_MUCH}, {control}": Cell(test.share_as_far),
                 f"p over {examples}, {control}": p_cell(test.p_examples),
-                f"p over draws, {control}": p_cell(test.p_draws),
             }
         rows[named_part(evidence, part)] = cells
     columns = tuple(
@@ -241,11 +253,12 @@ def forest(
     rows: Iterable[tuple[str, str, Condition, str | None]],
     title: str,
     note: str = "",
+    examples: str = "examples",
 ) -> Forest | None:
     """Selected heads minus every control, by name, statistic, condition and part of a row; None
     where nothing was tested. The statistics have one unit.
 
-    Of what was given instead of drawn there is no p.
+    Of what was given instead of drawn no sets are counted. Intervals are over `examples`.
     """
     drawn, statistic = [], None
     for name, measured, condition, part in rows:
@@ -257,13 +270,17 @@ def forest(
                 continue
             gap = own.shown(test.difference)
             low, high = (gap.low, gap.high) if gap.bounded else (None, None)
-            draws = evidence.draws(measured, condition, control, part).each
-            strokes = (
-                ()
-                if evidence.reference(condition, control)
-                else tuple(own.factor * (level.value - draw) for draw in draws)
-            )
-            gaps.append(Gap(control, gap.value, low, high, strokes, test.p_draws))
+            draws = evidence.draws(measured, condition, control, part)
+            given = evidence.reference(condition, control) is not None
+            base = evidence.level(measured, None, part)
+            known = [None if each is None else own.shown(each).value
+                     for each in (base, level, draws.mean)]  # fmt: skip
+            levels = tuple(None if each is None or isnan(each) else each for each in known)
+            gaps.append(Gap(control, gap.value, low, high, levels=levels))
+            if not given:
+                strokes = tuple(own.factor * (level.value - draw) for draw in draws.each)
+                as_far = "" if test.at_least_as_harmful is None else test.share_as_far
+                gaps[-1] = replace(gaps[-1], draws=strokes, as_far=as_far)
         if gaps:
             statistic = statistic or own
             drawn.append((name, tuple(gaps)))
@@ -278,11 +295,15 @@ def forest(
         sides if statistic.better == "higher" else sides[::-1],
         statistic.digits,
         note,
+        over=examples,
     )
 
 
 def forests_by_unit(
-    evidence: Evidence, names: Iterable[str], conditions: Sequence[Condition]
+    evidence: Evidence,
+    names: Iterable[str],
+    conditions: Sequence[Condition],
+    examples: str = "examples",
 ) -> Iterator[Forest]:
     """Several statistics in a forest for each unit, over all parts where they have a mean."""
     units: dict[tuple[Any, ...], list[tuple[str, str, Condition, str | None]]] = {}
@@ -296,7 +317,7 @@ def forests_by_unit(
             units.setdefault((own.unit, own.better, own.bounds), []).append(row)
     for rows in units.values():
         title = f"{rows[0][0] if len(rows) == 1 else 'Other measures'}: selected minus random heads"
-        if drawn := forest(evidence, rows, title):
+        if drawn := forest(evidence, rows, title, examples=examples):
             yield drawn
 
 

@@ -1,9 +1,10 @@
 """The headline of a comparison: what selected heads do to what is measured, and whether that is
 shown.
 
-An effect has at most three numbers: the change from the original model, the difference from random
-heads, and its 95 % interval. The verdict after it names no option: what goes on is a command of its
-own (`headscope.shown.blocks.Next`).
+An effect is the change from the original model, the difference from random heads with its 95 %
+interval, and that from every other control that was tested. The verdict after it says of each
+whether that is shown, and how many random sets do as much. It names no option: what goes on is a
+command of its own (`headscope.shown.blocks.Next`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from headscope.evidence.rows import (
     Tested,
 )
 from headscope.measure.statistics import least_p
-from headscope.shown.words import count, enumeration, fixed, p_value
+from headscope.shown.words import count, enumeration, fixed
 
 #: So many parts are counted instead of listed.
 MANY = 7
@@ -75,7 +76,8 @@ def headline(
     if len(names) == 1 and (line := unmoved(evidence, cases[0].statistic, example)):
         return f"Nothing changes. {line}"
     main = spoken_of(evidence, cases)
-    said, answer = effect(evidence, main), verdict_of(evidence, main)
+    # Of several cases the figure has the other controls, one by one.
+    said, answer = effect(evidence, main, len(cases) == 1), verdict_of(evidence, main)
     if len(cases) == 1:
         return f"{said}: {answer}"
     others = {case.name: verdict_of(evidence, case) for case in cases if case is not main}
@@ -109,12 +111,14 @@ def spoken_of(evidence: Evidence, cases: Sequence[Case]) -> Case:
     return max(cases, key=lambda case: _size(evidence, case, cases[0]))
 
 
-def effect(evidence: Evidence, case: Case) -> str:
-    """What selected heads do to a statistic, and how much more that is than what random heads do.
+def effect(evidence: Evidence, case: Case, every: bool = True) -> str:
+    """What selected heads do to a statistic, and how much more that is than what random heads do,
+    and those of `every` other control that was tested.
 
     `Without 3 heads, NLL rises by 2.341 nats a token, 1.952 (1.470 to 2.424) more than without
-    random heads`; with its level where the original model has none, so that nothing changes, or
-    the change is too small to be seen. A change against the claim is said to be better or worse.
+    random heads, of the same layers 1.412`; with its level where the original model has none, so
+    that nothing changes, or the change is too small to be seen. A change against the claim is said
+    to be better or worse.
     """
     own, condition = evidence.statistics[case.statistic], case.condition
     level = evidence.level(case.statistic, condition, case.part)
@@ -128,16 +132,18 @@ def effect(evidence: Evidence, case: Case) -> str:
     change = own.shown(level.change)
     if not change.known:
         said = f"{start} is {own.number(level)}{_unit(own.unit if own.unit != SHARE else '')}"
-        return said + _beside(evidence, own, test, lead, 0)
+        return said + _beside(evidence, case, test, lead, 0, every=every)
     if not float(f"{change.value:.{own.digits}f}"):
-        return f"{start} stays at {own.number(level)}" + _beside(evidence, own, test, lead, 0)
+        return f"{start} stays at {own.number(level)}" + _beside(
+            evidence, case, test, lead, 0, every=every
+        )
     way = 1 if change.value > 0 else -1
     moves = "rises" if way > 0 else "falls"
     if test and (way > 0) != (test.side == "higher"):
         moves += " (worse)" if (way > 0) == (own.better == "lower") else " (better)"
     by = fixed(abs(change.value), own.digits)
     return f"{start} {moves} by {by}{_unit(own.points or own.unit)}" + _beside(
-        evidence, own, test, lead, way, by
+        evidence, case, test, lead, way, by, every
     )
 
 
@@ -152,23 +158,40 @@ def changed(condition: Condition) -> str:
 
 
 def _beside(
-    evidence: Evidence, own: Statistic, test: Tested | None, lead: str, way: int, by: str = ""
+    evidence: Evidence,
+    case: Case,
+    test: Tested | None,
+    lead: str,
+    way: int,
+    by: str = "",
+    every: bool = True,
 ) -> str:
     """The difference from random heads, in the direction of the change (`way`; 0: there is none),
-    which is as large as `by`."""
+    which is as large as `by`, and those from `every` other control."""
     if test is None or not test.difference.known:
         return ""
+    own = evidence.statistics[case.statistic]
     gap, turn = own.shown(test.difference), way or 1
     turn = turn if turn * gap.value >= 0 else -turn
     more = ("higher", "lower")[turn < 0] if not way else ("more", "less")[turn != way]
     unit = "" if way else _unit(own.points or own.unit)
     random = evidence.controls[test.control].words
     relation = "under" if "masks" in random else RELATIONS.get(lead.split(" ", 1)[0], "with")
-    than = f"{relation} {random}"
-    size = turned(own, gap, turn, unit)
+    size, said = turned(own, gap, turn, unit), {fixed(turn * gap.value, own.digits): "as much"}
     if more == "more" and size.split(" ")[0] == by:  # random heads change nothing that is seen
-        size = size.replace(by, "all of that", 1)
-    return f", {size} {more} than {than}"
+        size, said = size.replace(by, "all of that", 1), {by: "as much"}
+    others = ""
+    for other in evidence.against(case.statistic, case.condition, case.part).values():
+        value = own.shown(other.difference).value
+        if every and other is not test and not isnan(value):
+            number = fixed(turn * value, own.digits)
+            others += f", {_apart(evidence, other.control, random)} {said.get(number, number)}"
+    return f", {size} {more} than {relation} {random}{others}"
+
+
+def _apart(evidence: Evidence, control: str, first: str = "random heads") -> str:
+    """What tells the sets of a control from those of `first`: `of the same layers`."""
+    return evidence.controls[control].words.removeprefix(f"{first} ")
 
 
 def turned(own: Statistic, gap: Estimate, turn: int, unit: str = "") -> str:
@@ -244,22 +267,34 @@ def holds(test: Tested, alpha: float = LEVEL) -> bool | None:
 
 
 def verdict_of(evidence: Evidence, case: Case) -> str:
-    """Whether the selected heads of a case do more than random ones; why not, in brackets.
+    """Whether the selected heads of a case do more than random ones, against every control of
+    which sets were ranked; in brackets how many sets do as much.
 
     A difference from random heads of any layer alone may be one of depth, and is said to be.
     """
-    random, matched = decisive(evidence, case)
-    if random is None:
+    tests = ranked(evidence, case)
+    if not tests:
         return f"{UNTESTED} (no heads were drawn that rank beside the selected ones)"
-    free = _standing(evidence, random)
-    if free != SHOWN or random.control not in FREE:
-        return free
-    if matched is None:
-        return f"{SHOWN} for heads of any layer alone"
-    deep = _standing(evidence, matched)
-    if deep == SHOWN:
-        return f"{SHOWN}, also against those of the same layers"
-    return f"{SHOWN}; {without_reason(deep)} against those of the same layers"
+    first, *others = tests
+    said = answer = _standing(evidence, first)
+    # Heads that do no more than random ones need not do more than others.
+    if answer == SHOWN and first.control in FREE and not others:
+        said = f"{SHOWN} for heads of any layer alone"
+    elif answer == SHOWN:
+        kinds = {each.control: _those(evidence, each, first) for each in others}
+        further = {each.control: _standing(evidence, each) for each in others}
+        alike = [kinds[control] for control, standing in further.items() if standing == SHOWN]
+        said += f", also against {enumeration(alike)}" if alike else ""
+        for control, standing in further.items():
+            said += "" if standing == SHOWN else f"; {standing} against {kinds[control]}"
+    reasons = "; ".join(filter(None, [_reason(evidence, first, answer), as_much(evidence, tests)]))
+    return f"{said} ({reasons})" if reasons else said
+
+
+def _those(evidence: Evidence, test: Tested, first: Tested) -> str:
+    """The sets of a control after those of the first were named: `those of the same layers`."""
+    kind = _apart(evidence, test.control, evidence.controls[first.control].words)
+    return f"those {kind}" if kind.startswith("of ") else kind
 
 
 def without_reason(answer: str) -> str:
@@ -272,24 +307,59 @@ def decisive(evidence: Evidence, case: Case) -> tuple[Tested | None, Tested | No
     return beside_random(evidence.against(case.statistic, case.condition, case.part))
 
 
+def ranked(evidence: Evidence, case: Case) -> list[Tested]:
+    """The tests of a case among whose sets the selected heads rank, those that its verdict rests on
+    first; none where there is no first."""
+    tests = evidence.against(case.statistic, case.condition, case.part)
+    first, matched = beside_random(tests)
+    further = [matched, *(test for test in tests.values() if test.least_p is not None)]
+    leading = [] if first is None else [first]
+    return leading + [
+        test
+        for at, test in enumerate(further)
+        if leading and test is not None and test is not first and test not in further[:at]
+    ]
+
+
+def as_much(evidence: Evidence, tests: Sequence[Tested], named: bool = False) -> str:
+    """How many random sets of each control do at least as much: `0 of 30 random sets do as much, 1
+    of the same layers`; equal numbers once, and of which controls only if these are to be `named`.
+    """
+    known = [test for test in tests if test.at_least_as_harmful is not None]
+    if not known:
+        return ""
+    first, *others = known
+    random = evidence.controls[first.control].words
+    kinds = {test.control: _apart(evidence, test.control, random) for test in others}
+    said = f"{first.share_as_far} random sets do as much"
+    if {test.share_as_far for test in others} <= {first.share_as_far}:
+        return f"{said}, also {enumeration([*kinds.values()])}" if named and others else said
+    for test in others:
+        of = "" if test.draws == first.draws else f"of {test.draws} "
+        said += f", {test.at_least_as_harmful} {of}{kinds[test.control]}"
+    return said
+
+
 def _standing(evidence: Evidence, test: Tested) -> str:
-    """What a test against one control shows, and why not."""
+    """What a test against one control shows."""
     held = holds(test, evidence.alpha)
-    as_much = f"{test.share_as_far} random sets do as much"
     if held:
         return SHOWN
-    if held is None and exhausted(evidence, test):
-        many = count(test.draws, "different set")
-        return f"{TOO_FEW} (only {many} of so many heads; another number may have more)"
     if held is None:
-        return f"{OPEN} ({as_much})"
-    if test.ended == "given up":
-        return f"{LOST} ({as_much})"
+        return TOO_FEW if exhausted(evidence, test) else OPEN
+    return LOST if test.ended == "given up" else NOT_SHOWN
+
+
+def _reason(evidence: Evidence, test: Tested, standing: str) -> str:
+    """Why a test shows nothing, where the number of sets that do as much does not say so."""
+    if standing == TOO_FEW:
+        many = count(test.draws, "different set")
+        return f"only {many} of so many heads; another number may have more"
     # The interval may hold no difference although few draws, or none, do as much.
     ranked_high = test.p_draws is not None and test.p_draws <= evidence.alpha
-    if ranked_high or not test.at_least_as_harmful:
-        return f"{NOT_SHOWN} (the interval includes zero)"
-    return f"{NOT_SHOWN} ({as_much})"
+    if standing == NOT_SHOWN and (ranked_high or not test.at_least_as_harmful):
+        return "the interval includes zero"
+    return ""
 
 
 def exhausted(evidence: Evidence, test: Tested) -> bool:
@@ -347,29 +417,26 @@ def few_sets(evidence: Evidence, wanted: int) -> list[str]:
     if not fewer:
         return []
     words = [f"{draws} {evidence.controls[control].words}" for control, draws in fewer.items()]
-    lowest = p_value(1 / (1 + min(fewer.values())))
+    few = min(fewer.values()) < least_draws(evidence.alpha)
     return [
         f"Fewer different sets exist than the {wanted} asked for: {enumeration(words)}. All of "
-        f"them were used, so p over draws cannot be lower than {lowest} there."
+        f"them were used{', too few to show a difference' * few}."
     ]
 
 
 def uncertainty(evidence: Evidence, cases: Sequence[Case], examples: str, said: str = "") -> str:
-    """How many examples intervals are over, and how many random sets stand beside the case that is
-    spoken of, without those that the verdict has `said`."""
-    test = decisive(evidence, spoken_of(evidence, cases))[0] if cases else None
-    if test is None:
-        return f"Intervals are over {examples}; there is no p over draws."
-    over = (
-        f"Intervals are over {examples}" if test.difference.bounded else f"{examples}, no interval"
-    )
-    if test.share_as_far in said:
-        return f"{over}."
-    if test.ended:
-        return f"{over}; {test.share_as_far} random draws do as much."
-    if test.draws < least_draws(evidence.alpha):
-        return f"{over}; {count(test.draws, 'random draw')}."
-    return f"{over}; {draws_words(test.draws)}."
+    """How many examples intervals are over, and how many random sets do as much as the selected
+    heads in the case that is spoken of, without what the verdict has `said`."""
+    main = spoken_of(evidence, cases) if cases else None
+    tests = ranked(evidence, main) if main else []
+    if main is None or not tests:
+        return f"Intervals are over {examples}; no set was drawn that ranks beside these heads."
+    over = f"Intervals are over {examples}"
+    if not tests[0].difference.bounded:
+        over = f"{examples}, no interval"
+    # Of several cases the verdict names no control.
+    counts = as_much(evidence, tests, len(cases) > 1)
+    return f"{over}." if counts in said or not counts else f"{over}; {counts}."
 
 
 def resolution(evidence: Evidence, cases: Sequence[Case], example: str) -> list[str]:
@@ -404,11 +471,6 @@ def examples_words(evidence: Evidence, statistic: str, example: str) -> str:
     if where == (None,) or min(sizes, default=0) == most:
         return count(most, example) + ("" if where == (None,) else " each")
     return f"{min(sizes)} to {most} {example}s each"
-
-
-def draws_words(draws: int) -> str:
-    """How many different sets there are, and the least p over draws that they allow."""
-    return f"{count(draws, 'random draw')}: p over draws is at least {p_value(1 / (1 + draws))}"
 
 
 def least_draws(alpha: float) -> int:

@@ -101,14 +101,18 @@ class Trial:
         """The score of a condition.
 
         The interval of a share of examples is Wilson's (1927), which has a width where all are
-        alike. Those of several groups are joined as Zou and Donner (2008) do: distances of the
-        mean from its bounds are added as deviations are, those of groups of equal size, which may
-        be of the same examples, with the correlation of their examples.
+        alike, that of several groups whose examples are all alike too. Those of other groups are
+        joined as Zou and Donner (2008) do: distances of the mean from its bounds are added as
+        deviations are, those of groups of equal size, which may be of the same examples, with the
+        correlation of their examples.
         """
         groups = self.groups
         if not (self._shares([at]) and all(group.examples > 1 for group in groups)):
             return Estimate.of(self.scores[at], self.estimates[:, at])
         values = [group.values(at) for group in groups]
+        every = np.concatenate(values)
+        if (every == every[0]).all():
+            return Estimate(float(every[0]), *wilson_interval(int(every.sum()), len(every)))
         ends = np.array([wilson_interval(int(part.sum()), len(part)) for part in values])
         alike = np.array([[_correlation(first, second) for second in values] for first in values])
         away = np.abs(ends.T - [part.mean() for part in values]) / len(groups)

@@ -37,9 +37,9 @@ def of_tests(
         return Claim(name, None, by, decides="random sets of heads")
     sign = 1 if free.side == "higher" else -1
     spans = [_ends(gap, sign) for gap in (free.difference, change) if gap is not None]
-    by += f"; p over {free.draws} draws {free.p_draws:.2g}"
+    by += f"; {_rank(free)}"
     if same is not None and same.p_draws is not None:
-        by += f", over {same.draws} of the same layers {same.p_draws:.2g}"
+        by += f", of the same layers {_rank(same, '')}"
     if any(high is not None and high < 0 for _, high in spans):
         return Claim(name, False, by, OPPOSITE, free.p_draws)
     needed = [MORE] if any(low is None or low <= 0 for low, _ in spans) else []
@@ -58,6 +58,13 @@ def of_tests(
         return Claim(f"{name}, more than heads at any depth", True, by, tested, free.p_draws)
     p = free.p_draws if same is None else max(free.p_draws, same.p_draws or 0.0)
     return Claim(name, None if needed else True, by, tested, p, "; ".join(needed))
+
+
+def _rank(test: Tested, sets: str = " random sets") -> str:
+    """How many sets of a control do as much, and p before Holm."""
+    if test.at_least_as_harmful is None:
+        return f"p {test.p_draws:.2g} over {test.draws}{sets}"
+    return f"{test.share_as_far}{sets} do as much (p {test.p_draws:.2g})"
 
 
 def most(test: Tested) -> int:

@@ -261,7 +261,9 @@ def _forest(block: Forest) -> Any:
     for row, (_, gaps) in enumerate(block.rows):
         for lane, gap in enumerate(gaps):
             place, colour = row + lane * 0.8 / len(controls), COLOURS[marks[gap.control]]
-            axis.plot(gap.draws, [place] * len(gap.draws), "|", color=colour, ms=7, alpha=0.5)
+            if gap.draws:  # the range of random sets is as visible as the interval
+                axis.hlines(place, min(gap.draws), max(gap.draws), color=colour, lw=6, alpha=0.25)
+            axis.plot(gap.draws, [place] * len(gap.draws), "|", color=colour, ms=9, alpha=0.75)
             if gap.low is not None and gap.high is not None:
                 axis.hlines(place, gap.low, gap.high, color="#1d2328", lw=1)
             label = None if gap.control in named else f"selected \u2212 {gap.control}"
@@ -272,7 +274,7 @@ def _forest(block: Forest) -> Any:
     # Half a lane above the first mark and below the last.
     apart = 0.8 / max(1, len(controls))
     axis.set_ylim(len(block.rows) - 1 + apart * (len(controls) - 0.5), -apart / 2)
-    axis.set_xlabel(block.x)
+    axis.set_xlabel(f"{block.x}; {block.band}")
     return _titled(_plain(figure, axis, bool(controls)), block.title)
 
 

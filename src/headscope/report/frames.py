@@ -11,6 +11,7 @@ from headscope.estimates import Estimate
 from headscope.results.common import ComparedResult
 from headscope.runs import Result, encode
 from headscope.shown.blocks import (
+    AS_MUCH,
     Bars,
     Block,
     Cell,
@@ -123,7 +124,8 @@ def _rows(block: Block) -> Iterator[dict[str, Any]]:
             for name, gaps in block.rows:
                 for gap in gaps:
                     cells = {"row": name, "control": gap.control, block.x: gap.value}
-                    yield cells | {"low": gap.low, "high": gap.high}
+                    ends = {"low": gap.low, "high": gap.high}
+                    yield cells | ends | ({AS_MUCH: gap.as_far} if gap.as_far else {})
         case Lines():
             for line in block.series:
                 known = {n: v for n, v in (("low", line.low), ("high", line.high)) if v}

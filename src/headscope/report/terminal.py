@@ -1,10 +1,10 @@
-"""What a run shows as plain text: the finding, its figure, and the blocks of brief sections."""
+"""What a run shows as plain text: the finding, one table, and what to do next; or in full."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise, zip_longest
 from typing import assert_never
 
@@ -14,10 +14,12 @@ from headscope.heads import Head
 from headscope.report.drawing.heads import written
 from headscope.report.drawing.sentences import DIGITS, by_loss
 from headscope.shown.blocks import (
+    AS_MUCH,
     Bars,
     Block,
     Cell,
     Forest,
+    Gap,
     HeadMaps,
     HeadSentences,
     HeadSets,
@@ -33,7 +35,6 @@ from headscope.shown.blocks import (
     Table,
     Text,
     in_powers,
-    p_cell,
 )
 from headscope.shown.words import arrow, between, count, fixed, number, unbroken
 
@@ -41,7 +42,9 @@ from headscope.shown.words import arrow, between, count, fixed, number, unbroken
 #: second, which is hard to read.
 WIDTH, LINE = 100, 100
 #: How columns begin that stand in one table with the column before them.
-TOGETHER = ("p ", "its ", "same layers")
+TOGETHER = ("p ", "its ", "same layers", AS_MUCH)
+#: Lines of a terminal, and those that its table has at least, if it does not show all.
+SCREEN, LEAST = 25, 6
 #: Rows of a table, and heads of a ranking, that a terminal shows.
 ROWS, HEADS = 40, 10
 #: The narrowest columns of names and of words; a cell of more words than the last is wrapped.
@@ -52,10 +55,14 @@ LIST = re.compile(r"[0-9.]+ [0-9]")
 
 
 def text_of(
-    shown: Shown, run: str | None = None, report: str | None = None, width: int = WIDTH
+    shown: Shown,
+    run: str | None = None,
+    report: str | None = None,
+    width: int = WIDTH,
+    full: bool = False,
 ) -> str:
-    """The finding, what it rests on, cautions, the figure and brief sections, in `width` columns;
-    last where run and report are, and the command that goes on."""
+    """The finding, what it rests on, cautions and the figure, in `width` columns; last where run
+    and report are, and the command that goes on. `full`: brief sections, too, and no table cut."""
     warning = [f"Warning: {shown.warning}"] if shown.warning else []
     lines = [*_wrapped([*warning, *shown.finding], width)]
     if shown.uncertainty:
@@ -67,12 +74,21 @@ def text_of(
         for block in section.blocks
         if section.brief or isinstance(block, Sentences)
     ]
-    for block in [*([shown.figure] if shown.figure else []), *brief]:
-        lines += ["", *(part for line in _block(block, width) for part in _folded(line, width))]
+    known = [*([shown.figure] if shown.figure else []), *brief]
+    blocks = [block for block in known if _block(block, width)]
     places = {"run": run, "report": report}
-    lines += ["", *(f"{name}: {place}" for name, place in places.items() if place is not None)]
+    last = [f"{name}: {place}" for name, place in places.items() if place is not None]
     if shown.next:  # a line of its own, however long, so that it can be copied
-        lines += [f"{shown.next.words}:", _plain(shown.next.command)]
+        last += [f"{shown.next.words}:", _plain(shown.next.command)]
+    every = [line for block in blocks for line in ["", *_block(block, width)]]
+    if full or len(lines) + len(every) + 1 + len(last) <= SCREEN:
+        lines += every
+    else:
+        room = max(LEAST, SCREEN - len(lines) - len(last) - 3)
+        first = _fitting(blocks[0], width, room) if blocks else []
+        more = ["More tables and rows: --full"] if ["", *first] != every and blocks else []
+        lines += ["", *first, *more]
+    lines += ["", *last]
     return "\n".join(line.rstrip() for line in lines).strip("\n")
 
 
@@ -102,26 +118,40 @@ def _folded(line: str, width: int) -> list[str]:
                          break_on_hyphens=False)  # fmt: skip
 
 
-def _block(block: Block, width: int) -> list[str]:
+def _fitting(block: Block, width: int, room: int) -> list[str]:
+    """A block in so many lines, with as many rows as they hold."""
+    every = (_block(block, width, rows) for rows in range(ROWS, 0, -1))
+    return next((lines for lines in every if len(lines) <= room), _block(block, width, 1)[:room])
+
+
+def _block(block: Block, width: int, rows: int = ROWS) -> list[str]:
+    """A block in lines of this width, with at most so many rows."""
+    return [part for line in _lines(block, width, rows) for part in _folded(line, width)]
+
+
+def _lines(block: Block, width: int, rows: int) -> list[str]:
     match block:
         case Table():
-            return [block.title, *_table(block, width)]
+            return [block.title, *_table(block, width, most=rows)]
         case HeadTable():
-            return _head_table(block, width)
+            return _head_table(block, width, min(rows, HEADS))
         case HeadSets():
             return [f"{name}: {_heads(heads)}" for name, heads in block.sets.items()]
         case Heatmap():
-            rows = [
+            cells = [
                 (name, *(fixed(value, block.digits) for value in values))
                 for name, values in zip(block.rows, block.values, strict=True)
             ]
             corner = "/".join(filter(None, (block.row_axis, block.column_axis)))
-            shown = [(corner, *block.columns), *rows]
+            shown = [(corner, *block.columns), *cells[:rows]]
             return [f"{block.title} ({block.scale})", *_tables(shown, _all(shown), width)]
         case Forest():
-            return [f"{block.title} ({block.x})", *_table(_as_table(block), width)]
+            table = _as_table(block)
+            bounded = any(gap.low is not None for _, gaps in block.rows for gap in gaps)
+            over = f"; {block.band}" if bounded else ""
+            return [f"{block.title} ({block.x}{over})", *_table(table, width, most=rows)]
         case Bars():
-            return [f"{block.title} ({block.y})", *_bars(block, width)]
+            return [f"{block.title} ({block.y})", *_bars(block, width, rows)]
         case Lines():
             lines = [f"{block.title} ({block.y} by {block.x})"]
             for series in block.series:
@@ -131,8 +161,6 @@ def _block(block: Block, width: int) -> list[str]:
             return lines
         case Text():
             return [line for name, words in block.texts for line in _text(name, words)]
-        case NotMeasured():
-            return [f"{block.title}: not measured, {block.why}"]
         case Sentences():
             return _sentences(block, width)
         case HeadMaps():
@@ -142,7 +170,8 @@ def _block(block: Block, width: int) -> list[str]:
             ]
         case Histograms():
             return [f"{block.title}: see the report"]
-        case HeadSentences() | KeyText():  # to be looked at, with a pointer
+        # To be looked at, with a pointer; what is missing is said on the page.
+        case HeadSentences() | KeyText() | NotMeasured():
             return []
     assert_never(block)
 
@@ -185,23 +214,38 @@ def _highest(block: HeadMaps) -> list[tuple[str, str]]:
 
 
 def _as_table(block: Forest) -> Table:
-    """The differences from each control, and p over its draws, as columns."""
-    rows = []
-    for name, gaps in block.rows:
-        own = {gap.control: gap for gap in gaps}
-        pairs = (
-            (Cell.of(gap, block.digits), p_cell(gap.p)) if gap else (Cell(), Cell())
-            for gap in map(own.get, block.controls)
-        )
-        rows.append(Row(name, tuple(cell for pair in pairs for cell in pair)))
-    columns = (
-        words for name in block.controls for words in (f"\u2212 {name}", f"p over draws, {name}")
+    """The difference from each control beside the levels that it is of, the range of its sets, and
+    how many of them do as much: a row each."""
+
+    def level(at: int) -> Callable[[Gap], Cell]:
+        return lambda gap: Cell(gap.levels[at] if gap.levels else None, digits=block.digits)
+
+    columns = {word: level(at) for at, word in enumerate(("original", "selected", "random"))}
+    columns["difference"] = lambda gap: Cell.of(gap, block.digits)
+    columns["single sets"] = lambda gap: Cell(
+        between(min(gap.draws), max(gap.draws), block.digits) if gap.draws else None
     )
-    return Table(block.title, tuple(columns), tuple(rows))
+    columns[AS_MUCH] = lambda gap: Cell(gap.as_far or None)
+    gaps = [gap for _, own in block.rows for gap in own]
+    filled = {
+        title: cell
+        for title, cell in columns.items()
+        if any(cell(gap).value is not None for gap in gaps)
+    }
+    several = len(block.controls) > 1
+    rows = (
+        Row(" ".join([name] * (not at) + [f"\u2212 {gap.control}"] * several),
+            tuple(cell(gap) for cell in filled.values()))
+        for name, own in block.rows
+        for at, gap in enumerate(own)
+    )  # fmt: skip
+    return Table(block.title, tuple(filled), tuple(rows))
 
 
-def _table(block: Table, width: int, corner: str = "", band: str = "95 % interval") -> list[str]:
-    """A line a row; a column of intervals after each column that has any."""
+def _table(
+    block: Table, width: int, corner: str = "", band: str = "95 % interval", most: int = ROWS
+) -> list[str]:
+    """A line a row, at most so many; a column of intervals after each column that has any."""
     block = in_powers(block)
     header, starts = [corner], list[int]()
     for at, column in enumerate(block.columns):
@@ -212,7 +256,7 @@ def _table(block: Table, width: int, corner: str = "", band: str = "95 % interva
         header += [band] * any(cell.low is not None for cell in cells)
         header += ["published"] * any(cell.published is not None for cell in cells)
     rows = []
-    for row in block.rows[:ROWS]:
+    for row in block.rows[:most]:
         line = [row.name]
         for at, cell in enumerate(row.cells):
             column_cells = [row.cells[at] for row in block.rows]
@@ -222,7 +266,7 @@ def _table(block: Table, width: int, corner: str = "", band: str = "95 % interva
             if any(cell.published is not None for cell in column_cells):
                 line.append("" if cell.published is None else str(cell.published))
         rows.append(line)
-    left = len(block.rows) - ROWS
+    left = len(block.rows) - most
     more = [f"and {count(left, 'more row')}, see the report"] if left > 0 else []
     return [*_tables([header, *rows] if any(header) else rows, starts, width), *more]
 
@@ -265,13 +309,13 @@ def _cell(cell: Cell) -> str:
     return f"{cell.words} {cell.unit}" if cell.unit else cell.words
 
 
-def _head_table(block: HeadTable, width: int) -> list[str]:
+def _head_table(block: HeadTable, width: int, most: int) -> list[str]:
     """The first heads of a ranking, of the first part alone."""
     part, values = next(iter(block.parts.items()))
     columns = {key: how for key, how in written(block).items() if key not in ("low", "high")}
     first, interval = block.columns[0].key, "low" in values
     rows = []
-    for at in block.ranked()[:HEADS]:
+    for at in block.ranked()[:most]:
         cells = []
         for key, how in columns.items():
             keys = [key, "low", "high"] if interval and key == first else [key]
@@ -286,7 +330,7 @@ def _head_table(block: HeadTable, width: int) -> list[str]:
     return [title, *_table(table, width, "head", block.band)]
 
 
-def _bars(block: Bars, width: int) -> list[str]:
+def _bars(block: Bars, width: int, most: int) -> list[str]:
     rows: list[Sequence[str]] = [("", *block.series)]
     for at, (group, values) in enumerate(zip(block.groups, block.values, strict=True)):
         cells = []
@@ -298,7 +342,7 @@ def _bars(block: Bars, width: int) -> list[str]:
             words += " %" * ("%" in block.y and value is not None)
             cells.append(words)
         rows.append((group, *cells))
-    return _tables(rows, _all(rows), width)
+    return _tables(rows[: 1 + most], _all(rows), width)
 
 
 def _all(rows: Sequence[Sequence[str]]) -> Sequence[int]:

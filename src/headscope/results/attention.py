@@ -23,6 +23,13 @@ class RandomSets(Record):
     high: float | None = entry(absent=True)
     p_value: float | None = entry(absent=True)
 
+    @property
+    def as_far(self) -> str:
+        """How many sets lie as far from their mean as the mask's heads: `3 of 199`."""
+        if self.p_value is None or self.sets is None:
+            return ""
+        return f"{round(self.p_value * (1 + self.sets)) - 1} of {self.sets}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class AttendedTask(Record):

@@ -8,7 +8,7 @@ same; intervals are 95 % bootstrap intervals over documents.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from headscope.estimates import Estimate
@@ -35,8 +35,8 @@ class LanguageSet(Record):
 class OwnText(Record):
     """The change of a language's own text minus that of the `other` text which rises most.
 
-    The other is chosen anew in every bootstrap draw. `p_draws` is by control how often random
-    heads set the own text as far apart.
+    The other is chosen anew in every bootstrap draw. By control `p_draws`, the different `draws`,
+    and how many of them set the own text as far apart.
     """
 
     condition: str
@@ -44,6 +44,8 @@ class OwnText(Record):
     other: str
     difference: Estimate
     p_draws: Mapping[str, float]
+    draws: Mapping[str, int] = field(default_factory=dict)
+    at_least_as_harmful: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

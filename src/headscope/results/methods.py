@@ -140,13 +140,22 @@ class Judgement(Estimate):
 
     `judge` is CPR or CMD with what replaces heads (`CPR zero`), or `prediction`: Spearman's
     correlation of the harm of removing random sets with the sum of the scores of their heads.
-    `difference` is from the mean of random rankings, `p_draws` from the rank among them.
+    `difference` is from the mean of random rankings, `p_draws` from the rank among them: of
+    `draws` different ones `at_least_as_harmful` do as well.
     """
 
     method: str = ""
     judge: str = ""
     difference: Estimate | None = None
     p_draws: float | None = None
+    draws: int = 0
+    at_least_as_harmful: int | None = None
+
+    @property
+    def as_far(self) -> str:
+        """How many random rankings do as well, such as `0 of 19`; empty where that is unknown."""
+        known = self.at_least_as_harmful is not None
+        return f"{self.at_least_as_harmful} of {self.draws}" if known else ""
 
 
 @dataclass(frozen=True, kw_only=True)

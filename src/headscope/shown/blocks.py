@@ -18,6 +18,9 @@ Named = TypeVar("Named")
 #: Of a field that results leave out where it has its default.
 SPARED = {"spared": True}
 
+#: The column that counts random sets which do at least as much as the selected heads.
+AS_MUCH = "sets that do as much"
+
 #: What stands in a cell whose run has not been made.
 NOT_RUN = "not run"
 
@@ -316,7 +319,9 @@ class Bars:
 class Gap:
     """Selected heads minus a control, with its 95 % interval, and minus each single draw of it.
 
-    `p` is over the draws; None where the control has none.
+    `as_far` is how many draws do at least as much, such as `0 of 19`; empty where none were
+    counted. `levels` are the original, the selected heads and the mean of the draws; empty where
+    the differences stand alone.
     """
 
     control: str
@@ -324,14 +329,16 @@ class Gap:
     low: float | None = None
     high: float | None = None
     draws: tuple[float, ...] = ()
-    p: float | None = None
+    as_far: str = ""
+    levels: tuple[float | None, ...] = field(default=(), metadata=SPARED)
 
 
 @dataclass(frozen=True)
 class Forest:
     """Differences around a line at zero: rows with a name and a gap for each control.
 
-    `x` names the number with its unit; `sides` are words for below and for above zero.
+    `x` names the number with its unit; `sides` are words for below and for above zero; `over` is
+    what intervals are over.
     """
 
     title: str
@@ -341,6 +348,13 @@ class Forest:
     digits: int = 1
     note: str = ""
     kind: str = field(default="forest", init=False)
+    over: str = field(default="examples", metadata=SPARED)
+
+    @property
+    def band(self) -> str:
+        """What the intervals are, and what they do not cover."""
+        counted = any(gap.as_far for _, gaps in self.rows for gap in gaps)
+        return f"95\u00a0% intervals over {self.over}" + ", not over random sets" * counted
 
     @property
     def controls(self) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ def show_atlas(result: AtlasResult, run: Path) -> Shown:
     ranked = sorted(result.scored, key=lambda head: (head.rank or 0, -(head.number(by) or 0.0)))
     best = HeadSets(f"The {k} best heads", {"best": places(head.place for head in ranked[:k])})
     rows = by_part(evidence, "chrf", evidence.main) if evidence.level("chrf") else []
-    removal = forest(evidence, rows, "chrF++: selected minus random heads")
+    removal = forest(evidence, rows, "chrF++: selected minus random heads", examples="sentences")
     missing = NotMeasured("chrF++", "it has not been computed for this run")
     sections = [
         Section("Heads", [best]),

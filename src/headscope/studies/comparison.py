@@ -24,7 +24,7 @@ from headscope.evidence.rows import LEVEL, Basis, Condition, Evidence, Statistic
 from headscope.evidence.sequence import decided, in_its_round
 from headscope.evidence.table import Numbers, evidence_of_parts
 from headscope.executors import Execution
-from headscope.heads import HeadSet, about_rank
+from headscope.heads import Geometry, HeadSet, about_rank
 from headscope.progress import Progress
 from headscope.results.common import (
     ComparedDetails,
@@ -336,7 +336,7 @@ class Comparison(Generic[Config, Part]):
                     **made.beside,
                 )
                 spent = Spent.by(run, found, began, ready, pacing)
-                return self.with_next(self.concluded(result), run, spent)
+                return self.with_next(self.concluded(result), run, spent, lm.geometry)
 
             def so_far(found: Evidence, made: Measured) -> None:
                 result = replace(result_of(found, made), model=decode(ModelFacts, about_model(lm)))
@@ -410,13 +410,15 @@ class Comparison(Generic[Config, Part]):
             return self.cases(found, result.details)
         return [Case(name, found.main) for name in [*self.leads(found)][:1]]
 
-    def with_next(self, result: AnyResult, run: Run, spent: Spent) -> AnyResult:
+    def with_next(
+        self, result: AnyResult, run: Run, spent: Spent, geometry: Geometry | None = None
+    ) -> AnyResult:
         """The result with the command that decides what its verdict leaves open."""
         if OPEN not in result.verdict:
             return result
         following = going_on(
             self.command, run, self.settings, result.evidence, self.cases_of(result), spent,
-            self.words.option,
+            self.words.option, geometry,
         )  # fmt: skip
         return replace(result, next=following)
 

@@ -14,6 +14,9 @@ from headscope.shown.blocks import Block, HeadSets, NotMeasured, Section, Shown,
 from headscope.shown.words import capitalised, enumeration, sentence_of
 from headscope.studies.shows import ablation_facts, model_facts, named_places
 
+#: A figure of more statistics does not name them in its title.
+FEW_TITLES = 2
+
 
 @dataclass(frozen=True)
 class Words:
@@ -24,7 +27,7 @@ class Words:
         question: what is asked, in a sentence.
         example: what an example is called, in the singular.
         method: how it was measured.
-        option: what gives more random heads.
+        option: what gives more random sets.
         case, joint: what one of several cases is called, and the word before their names.
     """
 
@@ -81,16 +84,20 @@ def page(result: ComparedResult, words: Words, extras: Extras, cases: Sequence[C
     same = {name: line for name in names if (line := unmoved(found, name, words.example))}
     others = [name for name in names if name not in (*decisive, *same)]
     titles = [found.statistics[name].words for name in decisive]
+    named = len(titles) <= FEW_TITLES  # of more every row says which
     effect = forest(
         found,
         _rows(found, decisive, compared),
-        f"{capitalised(enumeration(titles))}: selected minus random heads",
+        f"{capitalised(enumeration(titles))}: selected minus random heads"
+        if named
+        else "Selected minus random heads",
         "Parts share heads, so they are no independent tests" if len(found.single) > 1 else "",
+        several,
     )
     if effect and extras.sides:
         effect = replace(effect, sides=extras.sides)
     beside: list[Block] = [effect] if extras.figure and effect else []
-    beside += forests_by_unit(found, others, compared)
+    beside += forests_by_unit(found, others, compared, several)
     beside += [NotMeasured(name, why) for name, why in extras.missing.items()]
     rests_on = extras.rests_on or examples_words(found, first, words.example)
     constant = " ".join(line for name, line in same.items() if name not in decisive)

@@ -6,20 +6,23 @@ import shlex
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import comb, prod
 from typing import Any, get_type_hints
 
 from headscope import options
+from headscope.evidence.controls import FREE, MATCHED
 from headscope.evidence.headline import (
     OPEN,
     Case,
-    decisive,
     exhausted,
     holds,
     least_draws,
+    ranked,
     verdict_of,
 )
 from headscope.evidence.pace import Pacing
 from headscope.evidence.rows import Evidence, Tested
+from headscope.heads import Geometry
 from headscope.measure.sequence import bet_on, draws_to_win
 from headscope.runs import Run
 from headscope.shown.blocks import Next
@@ -58,6 +61,7 @@ def going_on(
     cases: Iterable[Case],
     spent: Spent,
     option: str = "--draws",
+    geometry: Geometry | None = None,
 ) -> Next | None:
     """What decides these cases as far as they are open; None where nothing is open, no more draws
     can decide it, or no command line was given.
@@ -70,9 +74,10 @@ def going_on(
         command: such as `verify removal`.
         run: its folder, which knows what was typed.
         option: what gives more draws.
+        geometry: of the model, so that no draws are asked for of which there are no more.
     """
     undecided = [case for case in cases if OPEN in verdict_of(found, case)]
-    every = (test for case in undecided for test in decisive(found, case) if test is not None)
+    every = (test for case in undecided for test in ranked(found, case))
     tests = [test for test in every if holds(test, found.alpha) is None]
     words, line = command.split(), run.provenance.get("command_line", ())
     if list(line[: 1 + len(words)]) != ["headscope", *words]:
@@ -80,12 +85,31 @@ def going_on(
     if going := [test for test in tests if test.ended == "open"]:
         draws = max(_until_won(test, found.alpha) for test in going)
         return Next(shlex.join(line), _minutes(found, spent, draws, kept=True))
-    if not any(not exhausted(found, test) for test in tests):
+    if all(exhausted(found, test) or _all_drawn(found, test, geometry) for test in tests):
         return None
     auto = option == "--draws" and _takes_auto(settings)
     draws = draws_to_win(found.alpha) if auto else least_draws(found.alpha)
     given = _with(line, option, AUTO if auto else str(draws))
     return Next(shlex.join(_elsewhere(given)), _minutes(found, spent, draws, kept=False))
+
+
+def _all_drawn(found: Evidence, test: Tested, geometry: Geometry | None) -> bool:
+    """Whether no set of a control is left, as far as that is known: all of so many heads, or of so
+    many of each layer, but for the selected one."""
+    (selected,) = (each for each in found.selected if each.id == test.condition)
+    if geometry is None or not selected.heads:
+        return False
+    heads = selected.in_model(geometry)
+    layers = ([head for head in heads if head.layer == layer] for layer in range(geometry.layers))
+    exist = {
+        **dict.fromkeys(FREE, comb(geometry.total, len(heads))),
+        **dict.fromkeys(
+            MATCHED,
+            prod(comb(len(every), len(own))
+                 for every, own in zip(geometry.by_layer(), layers, strict=True)),
+        ),
+    }  # fmt: skip
+    return test.control in exist and test.draws >= exist[test.control] - 1
 
 
 def _until_won(test: Tested, level: float) -> int:

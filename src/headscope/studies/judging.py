@@ -17,7 +17,7 @@ from headscope.ablations import KINDS, AblateName
 from headscope.errors import InputError
 from headscope.estimates import Draws, Estimate, Floats
 from headscope.evidence.controls import Changing
-from headscope.evidence.headline import draws_words, least_draws
+from headscope.evidence.headline import least_draws
 from headscope.evidence.rows import CURVE, LEVEL, Condition, Evidence, Statistic
 from headscope.find.knockouts_regression import random_gates
 from headscope.heads import Geometry, Head, check_geometry, count_of, named_scores
@@ -190,7 +190,8 @@ def judges(
                 test = evidence.against(area, curve)[RANDOM]
                 own = evidence.level(area, curve) or Estimate()
                 given = name, judge, test.difference, test.p_draws
-                found.append(Judgement(own.value, own.low, own.high, *given))
+                counts = test.draws, test.at_least_as_harmful
+                found.append(Judgement(own.value, own.low, own.high, *given, *counts))
                 random[judge] = evidence.draws(area, curve, RANDOM)
                 least = min(least, test.draws)
         if not found:
@@ -246,8 +247,10 @@ def _predictions(
     for name, scores in scored.items():
         known = rank_correlations(harm, sums(scores), layers, resampled, 1, seed)["all"]
         value, low, high = (np.nan if each is None else each for each in known.values())
-        p = None if np.isnan(value) else p_draws(-value, -np.array(random.each))
-        found.append(Judgement(value, low, high, name, PREDICTION, None, p))
+        each = np.array(random.each)
+        p = None if np.isnan(value) else p_draws(-value, -each)
+        counts = len(each), None if p is None else int((each >= value).sum())
+        found.append(Judgement(value, low, high, name, PREDICTION, None, p, *counts))
     return found, random
 
 
@@ -296,9 +299,9 @@ def show_judges(found: JudgesResult, shown: Shown) -> Shown:
         lead=f"Which ranking is enough for {enumeration(found.tasks)}, and predicts what removing "
         "heads does?",
         finding=said,
-        uncertainty=f"Intervals are over {count(found.examples, 'example')}; "
-        f"{draws_words(found.draws)}.",
-        remedy=f"--draws {WANTED}" if found.draws < least_draws(LEVEL) else "",
+        uncertainty=f"Intervals are over {count(found.examples, 'example')}; {first.as_far} random "
+        "rankings do as well.",
+        remedy=remedy(found, first),
         cautions=[
             *shown.cautions,
             *few_caution(found.examples, "example"),
@@ -308,10 +311,19 @@ def show_judges(found: JudgesResult, shown: Shown) -> Shown:
         figure=_forest(found),
         sections=[
             Section("Judges", [_table(found)]),
-            *([Section("Agreement of the methods", [shown.figure])] if shown.figure else []),
+            *([Section("Heads that methods select", [shown.figure])] if shown.figure else []),
             *shown.sections,
         ],
     )
+
+
+def remedy(found: JudgesResult, first: Judgement) -> str:
+    """The option for more rankings, where there are more and these are too few to show what their
+    interval does."""
+    gap, drawn = first.difference or Estimate(), found.random[first.judge].each
+    # Rankings that were drawn twice are all that there are.
+    more = first.draws == len(drawn) and first.draws < least_draws(LEVEL)
+    return f"--draws {WANTED}" if more and gap.low > 0 and not first.at_least_as_harmful else ""
 
 
 def _table(found: JudgesResult) -> Table:
@@ -336,7 +348,8 @@ def _forest(found: JudgesResult) -> Forest:
     def gap(kind: str, own: Judgement) -> Gap:
         away = own.difference or Estimate()
         low, high = (away.low, away.high) if away.bounded else (None, None)
-        return Gap(kind, away.value, low, high, p=own.p_draws)
+        levels = None, own.value, found.random[own.judge].mean
+        return Gap(kind, away.value, low, high, as_far=own.as_far, levels=levels)
 
     by = {kind: own for kind in KINDS if (own := found.of(f"CPR {kind}"))}
     rows = [

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import floor, log10
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
@@ -16,6 +17,7 @@ from headscope.measure.intervals import wilson_interval
 from headscope.measure.statistics import holm
 from headscope.results.common import Ablation, Leakage, ReferenceText, ScoredHead
 from headscope.results.overlap import GroupOverlap, PairOverlap
+from headscope.runs.reading import read_object
 from headscope.shown.blocks import (
     Bars,
     Column,
@@ -146,7 +148,12 @@ def significant(heads: Iterable[ScoredHead]) -> list[ScoredHead]:
 
 def by_luck(heads: Sequence[ScoredHead]) -> str:
     """How many heads would be above chance, were all of them at chance."""
-    return f"{fixed(TAIL * len(heads), 1)} expected by chance"
+    return by_chance(TAIL * len(heads))
+
+
+def by_chance(heads: float) -> str:
+    """How many heads chance gives; whole, since 0.1 would read like the head 0.1."""
+    return f"{round(heads) or 'none'} expected by chance"
 
 
 def candidates(heads: Sequence[ScoredHead], examples: int) -> bool:
@@ -185,9 +192,22 @@ def spread(heads: Sequence[ScoredHead], examples: str) -> str:
     )
 
 
-def more_examples(examples: int, wanted: int = 500) -> str:
-    """The option for more examples, where there are few."""
-    return f"--limit {wanted}" if examples < wanted else ""
+def more_examples(
+    examples: int, run: Path, wanted: int = 500, of: str = "limit", flag: str = "--limit"
+) -> str:
+    """The option for more examples than a run was limited to, where these are few; empty where it
+    had no limit, or its data have no more. `of` is the setting."""
+    limit = next(_set_to(of, read_object(run / "run.json")), None)
+    return f"{flag} {wanted}" if limit is not None and limit <= examples < wanted else ""
+
+
+def _set_to(name: str, settings: Mapping[str, Any]) -> Iterator[int]:
+    """The numbers that settings of this name have, at any depth."""
+    for key, value in settings.items():
+        if key == name and isinstance(value, int):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from _set_to(name, value)
 
 
 def few_caution(

@@ -119,7 +119,7 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
 
 
 UNFINISHED = (
-    "This run has not ended: the same command goes on. Its p over draws are valid at any moment."
+    "This run has not ended: the same command goes on. What it says is valid at any moment."
 )
 
 

@@ -609,7 +609,8 @@ def rated_claim(
     p = p_draws(-share, [-drawn_share for drawn_share in shares]) if shares else 1.0
     if shares:
         by += f", {fmean(shares):.0%} of those that random heads select"
-        by += f"; p over {len(shares)} draws {p:.2g}"
+        as_much = sum(drawn_share >= share for drawn_share in shares)
+        by += f"; {as_much} of {len(shares)} random sets do as much (p {p:.2g})"
     if holds and p > LEVEL:
         holds, decides = None, "more random sets" if shares else "documents rated by random heads"
     name = "texts that need the heads carry translations"

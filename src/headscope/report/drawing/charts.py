@@ -16,14 +16,13 @@ from typing import TypeVar
 from headscope.report.axes import Scale, Tick, scale
 from headscope.report.html import Child, Html, join, tag
 from headscope.report.parts import Drawn, bdi, caption, figure, folded, legend, var_style
-from headscope.shown.blocks import Bars, Forest, Gap, Histogram, Histograms, Lines, Series
+from headscope.shown.blocks import AS_MUCH, Bars, Forest, Gap, Histogram, Histograms, Lines, Series
 from headscope.shown.words import (
     between,
     count,
     enumeration,
     fixed,
     number,
-    p_value,
     percent,
     signed,
 )
@@ -325,6 +324,7 @@ def draw_forest(identifier: str, block: Forest) -> Drawn:
     gaps = [gap for _, row_gaps in block.rows for gap in row_gaps]
     known = [0.0, *(end for gap in gaps for end in (gap.value, gap.low, gap.high, *gap.draws)
                     if end is not None)]  # fmt: skip
+    counted = any(gap.as_far for gap in gaps)
     axis = scale(known)
     marks = dict(zip(block.controls, marks_of(block.controls), strict=True))
     rows = [
@@ -353,11 +353,10 @@ def draw_forest(identifier: str, block: Forest) -> Drawn:
     words = caption(
         block.title,
         block.note,
-        f"{block.x}, with 95\u00a0% intervals."
-        if any(gap.low is not None for gap in gaps)
-        else f"{block.x}.",
-        "Strokes: the difference from each single draw; p: over draws."
-        if any(gap.draws for gap in gaps)
+        f"{block.x}; {block.band}." if any(gap.low is not None for gap in gaps) else f"{block.x}.",
+        "Strokes on a band: the difference from each random set; at the right how many of them "
+        "do as much."
+        if counted
         else None,
     )
     return Drawn(figure(identifier, words, legend(*entries), *shown, class_="across"))
@@ -365,7 +364,10 @@ def draw_forest(identifier: str, block: Forest) -> Drawn:
 
 def _gap(block: Forest, name: str, at: int, gap: Gap, axis: Scale, mark: str) -> Html:
     low, high = gap.low, gap.high
-    whisker, words = None, [f"{name} \u2212 {gap.control}: {signed(gap.value, block.digits)}"]
+    words = [f"{name} \u2212 {gap.control}: {signed(gap.value, block.digits)}"]
+    whisker = spread = None
+    levels = zip(("original", "selected", gap.control), gap.levels, strict=False)
+    words += [f"{of}: {fixed(level, block.digits)}" for of, level in levels if level is not None]
     if low is not None and high is not None:
         whisker = tag("s", style=var_style(lo=axis.share(low), hi=axis.share(high)))
         words.append(f"95\u00a0% CI {between(low, high, block.digits)}")
@@ -373,12 +375,17 @@ def _gap(block: Forest, name: str, at: int, gap: Gap, axis: Scale, mark: str) ->
     strokes = dict.fromkeys(var_style(v=axis.share(draw)) for draw in gap.draws)
     if gap.draws:
         ends = between(min(gap.draws), max(gap.draws), block.digits)
-        words.append(f"minus single draws: {ends}")
-    chance = [] if gap.p is None else tag("small", f"p\u00a0=\u00a0{p_value(gap.p)}")
+        words.append(f"minus single sets: {ends}")
+        ends_style = var_style(lo=axis.share(min(gap.draws)), hi=axis.share(max(gap.draws)))
+        spread = tag("b", style=ends_style)
+    if gap.as_far:
+        words.append(f"{gap.as_far} {AS_MUCH}")
+    counts = tag("small", gap.as_far.replace(" ", "\u00a0")) if gap.as_far else None
     shape = f"shape p{SHAPE.get(mark, 0)} point"
     bar = tag(
         "span",
         tag("em", style=var_style(z=axis.share(0.0))),
+        spread,
         [tag("u", style=style) for style in strokes],
         whisker,
         tag("i", class_=shape, style=var_style(v=axis.share(gap.value)),
@@ -386,7 +393,7 @@ def _gap(block: Forest, name: str, at: int, gap: Gap, axis: Scale, mark: str) ->
         class_=f"bar {mark}",
     )  # fmt: skip
     title = bdi(name) if at == 0 else tag("span", f"\u2212 {gap.control}", class_="unseen")
-    said = tag("span", signed(gap.value, block.digits), " ", chance)
+    said = tag("span", signed(gap.value, block.digits), " ", counts)
     return tag("div", tag("dt", title), tag("dd", bar, said))
 
 

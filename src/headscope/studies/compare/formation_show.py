@@ -28,7 +28,7 @@ from headscope.shown.blocks import (
     table_of,
 )
 from headscope.shown.words import enumeration, fixed, percent, sentence_of
-from headscope.studies.shows import places
+from headscope.studies.shows import more_examples, places
 
 #: Sentences below which the interval of chrF++ is wide.
 FEW = 100
@@ -73,7 +73,7 @@ def show_formation(result: FormationResult, run: Path) -> Shown:
         else "When do the heads that score high at the end of training form?",
         _finding(result),
         "One training run; another can differ.",
-        f"--verify-limit {FEW}" if checked < FEW else "",
+        more_examples(checked, run, FEW, "check", "--verify-limit"),
         cautions,
         [
             *(facts if scored else [("scores", result.method or "")]),

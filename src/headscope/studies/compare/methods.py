@@ -44,13 +44,13 @@ from headscope.shown.blocks import (
     Table,
     table_of,
 )
-from headscope.shown.words import count, enumeration, fixed, number
-from headscope.studies.shows import alike, model_facts, overlap_blocks, places
+from headscope.shown.words import count, enumeration, number
+from headscope.studies.shows import alike, by_chance, model_facts, overlap_blocks, places
 from headscope.studies.study import Study
 
 COMMAND = "compare methods"
-#: Pairs that a terminal lists.
-ALIKE = 10
+#: Pairs that a terminal lists, and heads that come first.
+ALIKE, FIRST = 10, 5
 
 
 #: Without it 20 heads, or 15 % below 256.
@@ -183,6 +183,7 @@ def show_methods(compared: MethodComparison, geometry: Geometry, model: str) -> 
     apart = {(pair.a, pair.b) for pair in compared.apart}
     near = sorted(compared.pairs, key=lambda pair: ((pair.a, pair.b) not in apart, -pair.jaccard))
     shared, table = overlap_blocks(compared.pairs)[0], overlap_blocks(near)[1]
+    several = [_several(compared)]
     assert isinstance(table, Table)
     first = replace(
         table, title="Pairs most alike, different methods first", rows=table.rows[:ALIKE]
@@ -203,13 +204,13 @@ def show_methods(compared: MethodComparison, geometry: Geometry, model: str) -> 
         ],
         [
             Section("Heads selected", [_sets(compared)]),
-            Section("Every head, every method", [_map(compared, geometry), _several(compared)]),
-            Section("Agreement", [_agreement(compared)], brief=True),
+            *([Section("Heads of several methods", several)] if several[0].rows else []),
+            Section("Agreement", [_agreement(compared), shared], brief=True),
             Section("Rankings", [_maps(compared, geometry), _columns(compared)]),
             Section("Methods", [_sizes(compared)], brief=True),
             Section("Pairs", [first, *(further if table.rows[ALIKE:] else [])], brief=True),
         ],
-        shared,
+        _map(compared, geometry),
     )
 
 
@@ -217,11 +218,21 @@ def _finding(compared: MethodComparison) -> list[str]:
     apart = compared.apart
     if not apart:
         return ["All rankings are of one method, so no methods are compared."]
-    best = max(apart, key=lambda pair: pair.jaccard)
-    return [
-        alike(apart, several="pairs of different methods"),
-        f"Most alike are {best.a} and {best.b}: Jaccard index {fixed(best.jaccard, 2)}.",
-    ]
+    return [_first(compared), alike(apart, several="pairs of different methods")]
+
+
+def _first(compared: MethodComparison) -> str:
+    """The heads that most methods choose, and how many would be chosen so often by chance."""
+    most = max((len(head.selected_by) for head in compared.heads), default=0)
+    if most < 2:
+        return "No head is chosen by two methods, so none comes first."
+    chosen = [str(head.place) for head in compared.heads if len(head.selected_by) == most]
+    listed = chosen if len(chosen) <= FIRST else [*chosen[:FIRST], f"{len(chosen) - FIRST} more"]
+    expected = sum(row.expected for row in compared.agreement if row.methods >= most)
+    return (
+        f"Use first: {enumeration(listed)}, chosen by {most} of "
+        f"{count(len(compared.methods), 'method')} ({by_chance(expected)})."
+    )
 
 
 def _signs(compared: MethodComparison) -> dict[str, str]:

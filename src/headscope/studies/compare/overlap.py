@@ -209,7 +209,7 @@ def _finding(pairs: Sequence[PairOverlap]) -> list[str]:
 
 
 def _uncertainty(result: OverlapResult) -> str:
-    halves = [heads.halves.jaccard for heads in result.artifacts if heads.halves is not None]
+    halves = [pair.ceiling for pair in result.pairs if pair.ceiling is not None]
     if not halves:
         return "Exact for these sets; other sentences may give other sets."
     return (

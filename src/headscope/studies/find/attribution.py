@@ -164,7 +164,7 @@ def _show(result: AttributionResult, run: Path) -> Shown:
         f"Which attention heads does the answer depend on ({name})?",
         said,
         spread(result.scored, f"{examples:,} examples"),
-        more_examples(examples),
+        more_examples(examples, run),
         cautions,
         [*model_facts(result.model_name, len(result.scored)), ("examples", f"{examples:,}")],
         [

@@ -379,7 +379,8 @@ def concluded(result: CausalGatingResult) -> CausalGatingResult:
 def _show(result: CausalGatingResult, run: Path) -> Shown:
     details, table = result.details, result.evidence
     rows = [(each.of, "nll", each, None) for each in table.selected]
-    effect = forest(table, rows, "Loss without heads of a role: selected minus random heads")
+    title = "Loss without heads of a role: selected minus random heads"
+    effect = forest(table, rows, title, examples="held-out examples")
     by_gates = enumeration([f"{each.mean} {role}" for role, each in details.roles.items()])
     examples = count(details.held_out, "held-out example")
     return Shown(

@@ -87,7 +87,7 @@ def _show(result: DocumentScores, run: Path) -> Shown:
             strongest(result.scored, " nats a token"),
         ],
         spread(result.scored, f"{fewest:,} documents" + " a language" * (len(languages) > 1)),
-        document_remedy(languages),
+        document_remedy(languages, run),
         cautions,
         [
             *model_facts(result.model_name, len(result.scored)),

@@ -27,6 +27,7 @@ from headscope.studies.shows import (
     by_rank,
     head_sets,
     head_table,
+    more_examples,
     significant,
     strongest,
     top_heads,
@@ -230,10 +231,10 @@ def document_cautions(languages: Mapping[str, LanguageScores]) -> list[str]:
     return cautions
 
 
-def document_remedy(languages: Mapping[str, LanguageScores]) -> str:
-    """The option for as many documents as usual."""
-    few = any(language.fewer_than_usual for language in languages.values())
-    return "--limit 1000" if few else ""
+def document_remedy(languages: Mapping[str, LanguageScores], run: Path) -> str:
+    """The option for as many documents as usual, where a limit kept them out."""
+    fewest = min(language.documents for language in languages.values())
+    return more_examples(fewest, run, 1000)
 
 
 def languages_table(

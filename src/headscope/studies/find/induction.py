@@ -103,7 +103,7 @@ def _show(result: ScoresResult, run: Path) -> Shown:
         "Which attention heads look at what followed the same token before?",
         finding,
         spread(heads, count(blocks, "block")),
-        "--sequences 200",
+        "--sequences 200" if blocks < 200 else "",
         [*few_caution(blocks, "block"), LOOKING],
         [*model_facts(result.model_name, len(heads)), ("blocks", f"{blocks:,}")],
         [

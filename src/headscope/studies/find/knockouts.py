@@ -170,7 +170,7 @@ def _show(result: KnockoutsResult, run: Path) -> Shown:
     drawn = number is not None and comb(len(heads), number) <= result.gates
     untold = (
         f"{count(len(result.untold), 'head')} more: no gate tells them from others, so their "
-        "scores say nothing; take more --random-gates."
+        f"scores say nothing{'' if drawn else '; take more --random-gates'}."
     )
     worse = "rises" if statistic.better == "lower" else "falls"
     counted = (

@@ -52,7 +52,7 @@ from headscope.studies.find.head_scores import (
     score_languages,
 )
 from headscope.studies.models import ModelChoice
-from headscope.studies.shows import head_map, model_facts, places
+from headscope.studies.shows import by_chance, head_map, model_facts, places
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
 
@@ -197,7 +197,7 @@ def _show(result: LahisResult, run: Path) -> Shown:
         "How much does text of each language depend on each attention head?",
         _finding(result),
         _uncertainty(result),
-        document_remedy(languages),
+        document_remedy(languages, run),
         cautions,
         [
             *model_facts(result.model_name, len(result.scored)),
@@ -235,7 +235,7 @@ def _finding(result: LahisResult) -> list[str]:
     more = "" if least > expected else "General heads are not shown: "
     return [
         f"{more}{count(general, 'head')} {'is' if general == 1 else 'are'} important in most "
-        f"languages ({fixed(expected, 1)} expected by chance).",
+        f"languages ({by_chance(expected)}).",
         f"Specific heads of a language: {number(fmean(specific))} on average.",
     ]
 

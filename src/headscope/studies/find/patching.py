@@ -163,7 +163,7 @@ def _show(result: PatchingResult, run: Path) -> Shown:
             f"Strongest: {enumeration(most)}.",
         ],
         spread(result.scored, count(pairs, "pair", "pairs of prompts")),
-        "--prompts 300",
+        "--prompts 300" if pairs < 300 else "",
         cautions,
         [*model_facts(result.model_name, len(result.scored)), ("pairs of prompts", f"{pairs:,}")],
         [

@@ -140,7 +140,7 @@ def _show(result: RetrievalResult, run: Path) -> Shown:
         "Which attention heads look at a hidden fact while the model copies it out?",
         finding,
         spread(heads, count(facts, "fact")),
-        more_examples(facts, 100),
+        more_examples(facts, run, 100),
         [*cautions, LOOKING],
         [
             *model_facts(result.model_name, len(heads)),

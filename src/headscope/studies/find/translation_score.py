@@ -254,7 +254,7 @@ def _show(result: TranslationResult, run: Path) -> Shown:
         "Which attention heads find the source word while the model translates?",
         alignment_finding(result, by),
         _uncertainty(result, by),
-        more_examples(fewest),
+        more_examples(fewest, run),
         cautions,
         facts,
         [

@@ -20,6 +20,7 @@ from headscope.evidence.headline import (
     SHOWN,
     Case,
     few_sets,
+    ranked,
     resolution,
     turned,
     uncertainty,
@@ -40,7 +41,7 @@ from headscope.results.common import ComparedResult, Leakage
 from headscope.runs import Kept, Record, Run, encode
 from headscope.settings import UNSIGNED, Nested, Option
 from headscope.shown.blocks import Forest, Gap, HeadSets, Section, Shown, method_section
-from headscope.shown.words import count, sentence_of
+from headscope.shown.words import count, enumeration, sentence_of
 from headscope.studies.going_on import Spent, going_on
 from headscope.studies.leakage import check_leakage
 from headscope.studies.models import TEMPLATED, ModelChoice, resolved_chat, run_with_model
@@ -229,7 +230,10 @@ def _verdict(evidence: Evidence) -> str:
     words = f"{own.words} is {own.number(level)}, {by} {side} {BESIDE}: {found}"
     if not evidence.main.heads:
         return words
-    return f"{words}; against random heads {verdict_of(evidence, Case(F1, evidence.main))}"
+    case = Case(F1, evidence.main)
+    tested = [evidence.controls[test.control].words for test in ranked(evidence, case)]
+    against = f" against {enumeration(tested)}" if tested else ""
+    return f"{words};{against} {verdict_of(evidence, case)}"
 
 
 def _show(result: AlignmentResult, run: Path) -> Shown:
@@ -282,7 +286,7 @@ def _show(result: AlignmentResult, run: Path) -> Shown:
 def _figure(evidence: Evidence) -> Forest:
     """By part the F1 of the aligner minus that of eflomal and of random heads."""
     title, rows = "F1 of word links: selected minus others", by_part(evidence, F1, evidence.main)
-    tested = forest(evidence, rows, title)
+    tested = forest(evidence, rows, title, examples="sentences")
     beside: Mapping[str, tuple[Gap, ...]] = dict(tested.rows) if tested else {}
     gaps = []
     for name, *_, part in rows:
@@ -291,7 +295,7 @@ def _figure(evidence: Evidence) -> Forest:
             value, *ends = (100 * end for end in vars(level.change).values())
             gaps.append((name, (Gap(BESIDE, value, *ends), *beside.get(name, ()))))
     sides = "selected worse", "selected better"
-    return Forest(title, tuple(gaps), "Difference in pp", sides, 1)
+    return Forest(title, tuple(gaps), "Difference in pp", sides, 1, over="sentences")
 
 
 command = Study(VerifyAlignment, verify_alignment, result=AlignmentResult, show=_show)

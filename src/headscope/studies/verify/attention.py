@@ -32,7 +32,6 @@ from headscope.shown.blocks import (
     Row,
     Section,
     Table,
-    p_cell,
 )
 from headscope.shown.words import arrow, between, enumeration, fixed, percent
 from headscope.studies.comparison import Bench, Comparison, Examples, Measured
@@ -206,6 +205,8 @@ def _answer(table: Evidence, details: AttentionDetails) -> str:
             and random.p_value <= LEVEL and level.value > random.mean
         )  # fmt: skip
         words[arrow(name)] = SHOWN if more else NOT_SHOWN
+        if len(details.tasks) == 1:
+            words[arrow(name)] += f" ({random.as_far} random sets lie as far)"
     return f"{said}: {verdicts(words)}"
 
 
@@ -283,7 +284,7 @@ def _chances(result: AttentionResult, name: str) -> Iterator[Gap]:
         mean, low, high = (
             100 * (level.value - chance) for chance in (random.mean, random.high, random.low)
         )
-        yield Gap("random sets", mean, low, high, p=random.p_value)
+        yield Gap("random sets", mean, low, high, as_far=random.as_far)
 
 
 def _cautions(table: Evidence, details: AttentionDetails) -> Iterator[str]:
@@ -309,9 +310,9 @@ def _random(result: AttentionResult) -> Table:
             low, high = (None if end is None else 100 * end for end in (random.low, random.high))
             own = share.cell(evidence.level("share_in", each, name))
             cells = (own, Cell.share(random.mean), Cell(between(low, high, 1)),
-                     p_cell(random.p_value))  # fmt: skip
+                     Cell(random.as_far))  # fmt: skip
             rows.append(Row(f"{arrow(name)}, {each.of or each.kind}", cells))
-    columns = "in the mask", "random sets", "central 95\u00a0%", "p"
+    columns = "in the mask", "random sets", "central 95\u00a0%", "sets that lie as far"
     return Table("Right word, heads in the mask and random sets", columns, tuple(rows))
 
 
@@ -323,7 +324,8 @@ WORDS = Words(
     "Share of the attention on the candidates that goes to the right word, from the last input "
     "token: exact weights, mean over heads (or added up over them) and examples. Even attention: "
     "the share of tokens that are the right word's. Random sets: as many heads, drawn from all, "
-    "of the same model; p, two-sided: how often they lie as far from their mean. Random masks "
+    "of the same model; those are counted that lie as far from their mean, on either side. "
+    "Random masks "
     "(shuffled) change the model. The masked model computes heads outside the mask but does not "
     "use them.",
 )

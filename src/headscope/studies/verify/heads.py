@@ -291,7 +291,7 @@ def _show(result: RemovedHeads, run: Path) -> Shown:
         "How much worse is the reference predicted without each single head?",
         _finding(result, fewest),
         spread(result.scored, count(fewest, "sentence") + (" a direction" * (len(parts) > 1))),
-        more_examples(fewest),
+        more_examples(fewest, run),
         cautions,
         [
             *model_facts(result.model_name, len(result.scored)),

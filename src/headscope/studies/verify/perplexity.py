@@ -25,6 +25,7 @@ from headscope.results.language_texts import LanguageSet, OwnText, TextDetails, 
 from headscope.runs import encode
 from headscope.settings import UNSIGNED, Option
 from headscope.shown.blocks import (
+    AS_MUCH,
     Block,
     Cell,
     Content,
@@ -284,10 +285,14 @@ def _maps(found: Evidence, details: TextDetails, conditions: Sequence[Condition]
     by_id = {each.id: each for each in conditions}
     cells = matrix(found, conditions)
     rows = [(own.language, own) for own in details.own if own.condition in by_id]
-    controls = dict.fromkeys(name for _, own in rows for name in own.p_draws)
+    controls = dict.fromkeys(name for _, own in rows for name in own.draws)
 
-    def rank(control: str) -> Callable[[OwnText], Content]:
-        return lambda own: own.p_draws.get(control)
+    def as_far(control: str) -> Callable[[OwnText], Content]:
+        return lambda own: (
+            f"{own.at_least_as_harmful[control]} of {own.draws[control]}"
+            if control in own.draws
+            else None
+        )
 
     table = table_of(
         f"Own text against that of other languages, k = {conditions[0].k}",
@@ -297,7 +302,7 @@ def _maps(found: Evidence, details: TextDetails, conditions: Sequence[Condition]
             "other text that rises most": lambda own: own.other,
             "its change": lambda own: cells[by_id[own.condition].of][own.other].value,
             "own \u2212 other": lambda own: Cell.of(own.difference),
-            **{f"p over draws, {control}": rank(control) for control in controls},
+            **{f"{AS_MUCH}, {control}": as_far(control) for control in controls},
         },
         "The other text is selected anew in every bootstrap draw. An interval below zero: "
         "another language needs these heads more",

@@ -158,7 +158,7 @@ def own_texts(
 
         largest = max(others, key=lambda language: change(language, condition))
         top = np.max([rises[language][:, at] for language in others], axis=0)
-        ranks = {}
+        ranks, drawn, as_far = {}, {}, {}
         for control, about in found.controls.items():
             draws = {
                 frozenset(draw.heads): own
@@ -168,6 +168,7 @@ def own_texts(
             if draws and about.null:
                 own, beside = margin(condition), np.array(list(draws.values()))
                 in_order = rule == "first"
+                drawn[control], as_far[control] = len(beside), int((beside >= own).sum())
                 ranks[control] = (
                     until_first(beside >= own).p if in_order else p_draws(-own, -beside)
                 )
@@ -178,6 +179,8 @@ def own_texts(
                 other=largest,
                 difference=Estimate.of(margin(condition), rises[name][:, at] - top),
                 p_draws=ranks,
+                draws=drawn,
+                at_least_as_harmful=as_far,
             )
         )
     return tuple(made)
