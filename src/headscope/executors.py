@@ -102,10 +102,10 @@ class Execution(Settings):
     device was named, or the model is spread over several), each sees one of the GPUs there are.
     """
 
-    executor: Annotated[Literal["local", "slurm", "ray"], Option("Where workers run.")] = "local"
-    workers: Annotated[
-        int, Option("Processes that share the work; each loads the model once.", min=1)
-    ] = 1
+    executor: Annotated[
+        Literal["local", "slurm", "ray"], Option("Where workers run.", panel="Expert")
+    ] = "local"
+    workers: Annotated[int, Option("Processes that share the work.", min=1, panel="Running")] = 1
     cluster: Annotated[
         ClusterOptions,
         Option(
@@ -114,6 +114,7 @@ class Execution(Settings):
             metavar="FILE",
             typed=Path,
             read=read_cluster_options,
+            panel="Expert",
         ),
     ] = field(default_factory=ClusterOptions)
     share_gpus: bool = True

@@ -39,6 +39,9 @@ Held = Literal[
     "model", "heads", "pairs", "documents", "examples", "direction", "template", "measure"
 ]
 
+#: The parts of a command's help, in their order.
+Panel = Literal["What", "Data", "Prompt", "Test", "Model loading", "Running", "Expert"]
+
 
 @dataclass(frozen=True)
 class Option:
@@ -56,6 +59,8 @@ class Option:
         checked: whether the bounds hold for values given in Python, too.
         single: whether only one can be given of a field that holds several.
         held: what functions of Python take in memory, besides what is typed.
+        panel: where it stands in help: `What` for what a command is about, `Expert` for what few
+            need.
     """
 
     help: str
@@ -70,6 +75,7 @@ class Option:
     checked: bool = True
     single: bool = False
     held: Held | None = None
+    panel: Panel = "What"
 
 
 @dataclass(frozen=True)

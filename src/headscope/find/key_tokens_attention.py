@@ -158,6 +158,7 @@ class KeyTokens(Controlled):
             "second; repeatable.",
             flag="--word",
             metavar="WORD",
+            panel="Data",
         ),
     ]
     answer: Annotated[

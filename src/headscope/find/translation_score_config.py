@@ -45,29 +45,47 @@ class HeadLinks(Settings):
             "Heads of --aligner heads: a run, a file, a list; without it found by eflomal's links.",
             flag="--align-heads",
             metavar="HEADS",
+            panel="Expert",
         ),
     ] = None
     k: Annotated[
         int | None,
-        Option("How many of the best; without it 10, at most a quarter.", "--align-k", min=1),
+        Option(
+            "How many of the best; without it 10, at most a quarter.",
+            "--align-k",
+            min=1,
+            panel="Expert",
+        ),
     ] = None
     rows: Annotated[
         options.QueryName | None,
-        Option("Of a word's own tokens, or those before; without it the better.", "--align-rows"),
+        Option(
+            "Of a word's own tokens, or those before; without it the better.",
+            "--align-rows",
+            panel="Expert",
+        ),
     ] = None
     weights: Annotated[
         Literal["mass", "peak"],
-        Option("Softmax weights on source words, or where the largest is.", "--align-weights"),
+        Option(
+            "Softmax weights on source words, or where the largest is.",
+            "--align-weights",
+            panel="Expert",
+        ),
     ] = "mass"
     prompts: Annotated[
         Literal["multiplied", "apart", "one"],
         Option(
-            "Both ways, multiplied or each linking one direction; or one way.", "--align-prompts"
+            "Both ways, multiplied or each linking one direction; or one way.",
+            "--align-prompts",
+            panel="Expert",
         ),
     ] = "multiplied"
     join: Annotated[
         Literal["intersection", "union", "grow-diag", "grow-diag-final-and"],
-        Option("How links of source and of target words are joined.", "--align-join"),
+        Option(
+            "How links of source and of target words are joined.", "--align-join", panel="Expert"
+        ),
     ] = "intersection"
 
     def __post_init__(self) -> None:

@@ -65,7 +65,11 @@ class Explore(Settings):
     port: Annotated[int, Option("Port; 0 is a free one.", min=0, max=65535)] = 0
     allow_host: Annotated[
         tuple[str, ...],
-        Option("A further host name under which the page is opened; repeatable.", metavar="NAME"),
+        Option(
+            "A further host name under which the page is opened; repeatable.",
+            metavar="NAME",
+            panel="Expert",
+        ),
     ] = ()
     browser: Annotated[
         bool, Option("Open the page in a browser.", flag="--browser/--no-browser")
@@ -178,4 +182,4 @@ def pocket_examples() -> list[tuple[str, Wanted]]:
     return examples
 
 
-command = Study(Explore, explore, out=None)
+command = Study(Explore, explore, out=None, usage="pocket --pair en-de")

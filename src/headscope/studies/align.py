@@ -75,7 +75,9 @@ class Align(Settings):
     extra: Annotated[
         tuple[str, ...],
         Option(
-            "More sentence pairs, without links, that help eflomal; repeatable.", metavar="DATA"
+            "More sentence pairs, without links, that help eflomal; repeatable.",
+            metavar="DATA",
+            panel="Data",
         ),
     ] = ()
     llm: Annotated[LlmAligner | None, MadeBy(_annotator)] = None
@@ -84,7 +86,9 @@ class Align(Settings):
     ] = field(default_factory=by_heads)
     model: Annotated[ModelChoice, TEMPLATED] = field(default_factory=ModelChoice)
     shots: options.Shots = 0
-    overwrite: Annotated[bool, Option("Replace what the file given by --out holds.")] = False
+    overwrite: Annotated[
+        bool, Option("Replace what the file given by --out holds.", panel="Running")
+    ] = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -201,4 +205,6 @@ def _stored(path: Path, key: Signature, overwrite: bool) -> dict[str, Any] | Non
     )
 
 
-command = Study(Align, align, _line, out=OUT_FILE)
+command = Study(
+    Align, align, _line, out=OUT_FILE, usage="--data en-de.tsv --pair en-de --out linked.tsv"
+)

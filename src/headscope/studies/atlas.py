@@ -261,4 +261,4 @@ def _check(
     return evidence, details
 
 
-command = Study(Atlas, atlas, result=AtlasResult, show=show_atlas)
+command = Study(Atlas, atlas, result=AtlasResult, show=show_atlas, usage="pocket --pair en-de")

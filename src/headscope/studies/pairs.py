@@ -59,10 +59,11 @@ class PairsChoice(Settings):
     data: Annotated[
         tuple[str, ...],
         Option(
-            "File (TSV, CSV, JSON, Parquet, …), FLORES folder, or Hub dataset; with several "
-            "pairs PAIR=DATA, repeatable. May be left out for pocket.",
+            "File (TSV, CSV, JSON, Parquet, …), FLORES folder or Hub dataset; PAIR=DATA if "
+            "several. Not needed for pocket.",
             metavar="DATA",
             held="pairs",
+            panel="Data",
         ),
     ] = field(default=(), metadata=UNSIGNED)
     source_language: options.SourceLanguage = None

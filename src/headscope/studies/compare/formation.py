@@ -532,4 +532,5 @@ command = Study(
     result=FormationResult,
     show=show_formation,
     loads=lambda config: not config.of_scores,
+    usage="pocket --pair en-de --limit 50",
 )

@@ -231,4 +231,5 @@ command = Study(
     measures="how much worse translation is without a head, beside others removed at random",
     needs="sentence pairs",
     survey=_survey,
+    usage="--pair en-de --limit 20",
 )

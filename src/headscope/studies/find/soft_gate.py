@@ -122,6 +122,7 @@ class FindSoftGate(Selecting):
             typed=str,
             read=QuestionTemplate.from_option,
             held="template",
+            panel="Prompt",
         ),
     ] = TemplateField(QuestionTemplate(), QuestionTemplate)
     training: SoftGate = field(default_factory=SoftGate)
@@ -588,5 +589,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="questions",
+    usage="--heads 5.3,5.1,4.3 --train 50 --seeds 1",
 )
 command = replace(comparison.study, survey=_survey)

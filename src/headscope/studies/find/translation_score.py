@@ -94,7 +94,8 @@ class FindTranslation(Settings):
         options.RankName,
         Option(
             "What heads are listed by: the score minus chance, or the score (as in the paper). "
-            "Scores without chance are listed by score."
+            "Scores without chance are listed by score.",
+            panel="Expert",
         ),
     ] = "above-chance"
     inactive: options.Inactive = 0.0
@@ -405,5 +406,10 @@ def _survey(plan: SurveyPlan) -> FindTranslation | str:
 
 
 command = Study(
-    FindTranslation, find_translation, result=TranslationResult, show=_show, survey=_survey
+    FindTranslation,
+    find_translation,
+    result=TranslationResult,
+    show=_show,
+    survey=_survey,
+    usage="--pair en-de --out runs/found",
 )

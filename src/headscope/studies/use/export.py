@@ -103,7 +103,7 @@ class UseExport(Settings):
         ),
     ] = "checkpoint"
     max_shard_size: Annotated[
-        str, Option("Of a weight file, such as 500MB or 5GB.", metavar="SIZE")
+        str, Option("Of a weight file, such as 500MB or 5GB.", metavar="SIZE", panel="Expert")
     ] = "5GB"
     # Always so for a GGUF file.
     dequantise: Annotated[
@@ -115,6 +115,7 @@ class UseExport(Settings):
         Option(
             "Load what was written and compare its logits with those of the gated model.",
             flag="--prove/--no-prove",
+            panel="Expert",
         ),
     ] = True
     # What the following four change is in the signature of a LoRA export alone.
@@ -132,7 +133,12 @@ class UseExport(Settings):
     ] = field(default=(), metadata=UNSIGNED)
     rank_limit: Annotated[
         int | None,
-        Option("With --as lora: the largest rank that may be written.", metavar="N", min=1),
+        Option(
+            "With --as lora: the largest rank that may be written.",
+            metavar="N",
+            min=1,
+            panel="Expert",
+        ),
     ] = field(default=None, metadata=UNSIGNED)
     gguf: Annotated[
         bool,
@@ -760,4 +766,10 @@ def _size(size: int) -> str:
     return f"{size}\u00a0bytes"
 
 
-command = Study(UseExport, use_export, result=ExportedModel, show=_show)
+command = Study(
+    UseExport,
+    use_export,
+    result=ExportedModel,
+    show=_show,
+    usage="--heads 5.3,5.1,4.3 --out exported",
+)

@@ -88,6 +88,7 @@ class UseRate(Settings):
             "repeatable. LANG is the language of records that do not say theirs.",
             metavar="[LANG=]DATA",
             held="documents",
+            panel="Data",
         ),
     ] = field(metadata=UNSIGNED)
     heads: options.Heads = field(metadata=UNSIGNED)
@@ -102,10 +103,10 @@ class UseRate(Settings):
     ] = field(default=None, metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     columns: Columns = field(default_factory=Columns)
-    split: Annotated[str | None, Option("Split of a dataset.")] = None
+    split: Annotated[str | None, Option("Split of a dataset.", panel="Data")] = None
     limit: Annotated[
         int | None,
-        Option("Rate the first so many records of each file; without it all.", min=1),
+        Option("Rate the first so many records of each file; without it all.", min=1, panel="Data"),
     ] = None
     rating: Rating = field(default_factory=Rating)
     written: Written = field(default_factory=Written)
@@ -113,7 +114,9 @@ class UseRate(Settings):
     execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
     threads: Annotated[
         int | None,
-        Option("Threads of each worker; without it the cores are shared evenly.", min=1),
+        Option(
+            "Threads of each worker; without it the cores are shared evenly.", min=1, panel="Expert"
+        ),
     ] = field(default=None, metadata=UNSIGNED)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
     ablate: options.Ablate = "zero"
@@ -440,4 +443,10 @@ def _rejects(figures: RatedFigures, reasons: Mapping[str, int]) -> list[Section]
     return [Section("Rejected records", [table], brief=True)]
 
 
-command = Study(UseRate, use_rate, result=RatedCorpus, show=_show)
+command = Study(
+    UseRate,
+    use_rate,
+    result=RatedCorpus,
+    show=_show,
+    usage="--data corpus.jsonl --heads runs/found --out rated",
+)

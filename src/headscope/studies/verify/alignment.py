@@ -293,4 +293,10 @@ def _figure(evidence: Evidence) -> Forest:
     return Forest(title, tuple(gaps), "Difference in pp", sides, 1)
 
 
-command = Study(VerifyAlignment, verify_alignment, result=AlignmentResult, show=_show)
+command = Study(
+    VerifyAlignment,
+    verify_alignment,
+    result=AlignmentResult,
+    show=_show,
+    usage="--pair en-de --limit 50 --align-heads 5.3",
+)

@@ -82,7 +82,10 @@ class VerifyAttention(MasksOnTasks):
     controls: options.MaskControls = ("shuffled",)
     pooled: Annotated[
         bool | None,
-        Option("Add attention up over heads before its share is taken, not each head's share."),
+        Option(
+            "Add attention up over heads before its share is taken, not each head's share.",
+            panel="Expert",
+        ),
     ] = field(default=None, metadata=GIVEN)
 
 
@@ -344,5 +347,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="examples",
+    usage="--heads runs/plural --task plural-en",
 )
 command = comparison.study

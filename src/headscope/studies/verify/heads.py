@@ -362,4 +362,11 @@ def _survey(plan: SurveyPlan) -> VerifyHeads | str:
     return plan.missing(plan.data.pairs, "--pairs en-de=FILE") or config
 
 
-command = Study(VerifyHeads, verify_heads, result=RemovedHeads, show=_show, survey=_survey)
+command = Study(
+    VerifyHeads,
+    verify_heads,
+    result=RemovedHeads,
+    show=_show,
+    survey=_survey,
+    usage="--pair en-de --limit 20",
+)

@@ -236,6 +236,7 @@ comparison = Comparison(
     extras=extras,
     examples="sentence pairs",
     sign=_links,
+    usage="--heads 5.3,5.1,4.3 --pair en-de --limit 20",
 )
 command = comparison.study
 

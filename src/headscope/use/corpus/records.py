@@ -63,6 +63,7 @@ class Columns(Settings):
             flag="--language-column",
             metavar="COLUMN",
             default=None,
+            panel="Data",
         ),
     ] = "language"
     id: Annotated[
@@ -240,10 +241,10 @@ class Written(Settings):
     format: Annotated[
         Literal["jsonl", "parquet"], Option("What rated documents are written as.")
     ] = "jsonl"
-    compression: Annotated[Compression, Option("Of the files written.")] = "none"
-    chunk: Annotated[int, Option("Records of an input file that make one output file.", min=1)] = (
-        1000
-    )
+    compression: Annotated[Compression, Option("Of the files written.", panel="Expert")] = "none"
+    chunk: Annotated[
+        int, Option("Records of an input file that make one output file.", min=1, panel="Expert")
+    ] = 1000
 
     @property
     def ending(self) -> str:
