@@ -27,7 +27,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from headscope.errors import InputError, MissingExtra, nearest, refuse_pipes
+from headscope.errors import (
+    InputError,
+    MissingExtra,
+    OptionalPart,
+    check_parts,
+    nearest,
+    refuse_pipes,
+)
 from headscope.settings import Option, Settings
 
 RETRIES = 3
@@ -124,10 +131,16 @@ class Execution(Settings):
         """Whether other processes than this one work."""
         return self.executor != "local" or self.workers > 1
 
+    def parts(self) -> Iterator[OptionalPart]:
+        """What the workers run on."""
+        if self.elsewhere:
+            yield WORKERS
+        if self.executor == "ray":
+            yield RAY
+
     def check(self) -> None:
         """InputError if workers cannot run there, before anything is loaded."""
-        if self.executor == "ray":
-            import_ray()
+        check_parts(self.parts())
         if self.executor != "slurm":
             return
         for name, example in (("partition", "cpu"), ("time", "12:00:00")):
@@ -148,13 +161,17 @@ class Execution(Settings):
             )
 
 
+WORKERS = OptionalPart("work in several processes", "corpus", ("datatrove",))
+RAY = OptionalPart("the Ray executor", "ray", ("ray",))
+
+
 def import_ray() -> Any:
     # Ray reports its use to its makers unless told not to; who wants that can set it.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError as error:
-        raise MissingExtra.needed("the Ray executor", "ray", "ray") from error
+        raise MissingExtra.of(RAY) from error
     return ray
 
 

@@ -24,7 +24,7 @@ from numbers import Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from headscope.errors import InputError, nearest
+from headscope.errors import InputError, OptionalPart, nearest
 
 #: Of a field that does not decide what is computed, and so is not in a run's signature.
 UNSIGNED = {"signature": False}
@@ -118,6 +118,13 @@ class Settings:
             if isinstance(mark, Option) and mark.checked:
                 for each in value if isinstance(value, (tuple, list)) else (value,):
                     _check(name, each, hint, mark)
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """The optional parts of headscope that these settings need, those inside them included."""
+        owner: Any = type(self)
+        for value in (getattr(self, name) for name in marked(owner)):
+            if isinstance(value, Settings):
+                yield from value.parts()
 
 
 def _check(name: str, value: Any, hint: Any, option: Option) -> None:

@@ -79,6 +79,7 @@ def command_of(study: Study, command: str) -> Callable[..., None]:
 def _run(study: Study, command: str, given: Mapping[str, Any]) -> None:
     """Run a study with the values of the options, and print its result."""
     from headscope.runs import Result
+    from headscope.studies.named_data import check_parts_of
 
     if (listed := study.instead(given)) is not None:
         emit(listed[0], given["json"], listed[1])
@@ -89,6 +90,7 @@ def _run(study: Study, command: str, given: Mapping[str, Any]) -> None:
         print_result(study, before, given["json"])
         _check(study, before)
         return
+    check_parts_of(settings)
     takes = inspect.signature(study.run).parameters
     began = time.monotonic()
     loads = study.loads

@@ -20,6 +20,7 @@ PANELS: tuple[Panel, ...] = get_args(Panel)
 WIDTH, NARROWEST, WIDEST = 80, 40, 100
 #: Columns of names and the space behind them; words begin right after a name that is longer.
 _NAMES = 24
+_INDENT = " " * _NAMES
 #: Flags are not cut at their dashes.
 _WHOLE: dict[str, Any] = {"break_on_hyphens": False, "break_long_words": False}
 #: That a number is at least 0 or 1, which goes without saying.
@@ -59,8 +60,8 @@ def help_text(usage: str, about: str | None, example: str | None, panels: Panels
     for panel, told in panels.items():
         lines.append(typer.style(f"{panel} ".ljust(width, "─"), bold=True))
         for names, words in told:
-            indent = f"{names}  ".ljust(_NAMES)
-            beside = {"initial_indent": indent, "subsequent_indent": " " * _NAMES}
-            first, *rest = wrap(words, width, **beside, **_WHOLE) or [indent]
+            first = f"{names}  ".ljust(_NAMES)
+            beside = wrap(words, width, initial_indent=first, subsequent_indent=_INDENT, **_WHOLE)
+            first, *rest = beside or [first]
             lines += [typer.style(names, fg="cyan") + first[len(names) :], *rest]
     return "\n".join(lines) + "\n"

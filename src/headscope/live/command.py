@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import webbrowser
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ from headscope import options
 from headscope.data.languages import parse_direction
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
-from headscope.errors import need
+from headscope.errors import OptionalPart
 from headscope.heads import Head
 from headscope.live.inputs import Wanted
 from headscope.report.html import tag
@@ -75,12 +76,15 @@ class Explore(Settings):
         bool, Option("Open the page in a browser.", flag="--browser/--no-browser")
     ] = True
 
+    def parts(self) -> Iterator[OptionalPart]:
+        """What serves the page, too."""
+        yield from super().parts()
+        yield OptionalPart("the explorer", "live", ("starlette", "uvicorn"))
+
 
 def explore(config: Explore) -> str:
     """Serve the page until Ctrl-C; `MissingExtra` without the extra `live`."""
     config.model.whole_for("explore")
-    need("starlette", "the explorer", "live")
-    need("uvicorn", "the explorer", "live")
     from headscope.live.ending import ending
     from headscope.live.server import listen, serve
     from headscope.lm.prompting import uses_chat

@@ -7,18 +7,21 @@ same command does not compute it twice.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from headscope import options
 from headscope.data.align import (
+    EFLOMAL,
     AlignWords,
     LlmAligner,
     align_file,
     choose_aligner,
     linked_pairs,
 )
+from headscope.data.chat import ALIGNING, chat_part
 from headscope.data.files import write_text_atomically
 from headscope.data.pairs import (
     ALIGN_FORMAT,
@@ -29,7 +32,7 @@ from headscope.data.pairs import (
     write_pairs,
 )
 from headscope.data.split import draw_shots
-from headscope.errors import InputError, naming
+from headscope.errors import InputError, OptionalPart, naming
 from headscope.find.translation_score_config import (
     NOT_LINKING,
     TranslationScore,
@@ -89,6 +92,15 @@ class Align(Settings):
     overwrite: Annotated[
         bool, Option("Replace what the file given by --out holds.", panel="Running")
     ] = False
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """What the aligner needs; a model is read for heads alone."""
+        if self.aligner == "heads":
+            yield from super().parts()
+        if self.aligner == "eflomal":
+            yield EFLOMAL
+        if self.llm is not None:
+            yield chat_part(ALIGNING)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -38,6 +38,7 @@ from headscope.scratch import scratch
 from headscope.settings import Final, GivenOption, Held, build, options_in, plain_type
 from headscope.studies.bars import chosen
 from headscope.studies.models import given_model
+from headscope.studies.named_data import check_parts_of
 from headscope.studies.registry import study_of
 
 #: Where data and heads in memory are written.
@@ -91,6 +92,7 @@ def function_of(command: str) -> Callable[..., Any]:
             given_model(_held(options, given, "model")) as model,
         ):
             settings = build(study.settings, _typed(options, {**given, **model}))
+            check_parts_of(settings)
             functions = [
                 name
                 for name, value in given.items()

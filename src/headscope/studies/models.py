@@ -17,7 +17,7 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast
 
 from headscope import options
-from headscope.errors import Caution, InputError, MissingExtra, ModelError, need
+from headscope.errors import Caution, InputError, MissingExtra, ModelError, OptionalPart
 from headscope.executors import Execution
 from headscope.own import digest_of
 from headscope.results.common import ModelFacts, ModelResult
@@ -118,6 +118,13 @@ class ModelChoice(Settings):
     system: str | None = field(default=None, metadata=GIVEN)
     generation_config: bool | None = field(default=None, metadata=GIVEN)
 
+    def parts(self) -> Iterator[OptionalPart]:
+        """What loading the model needs; nothing of one that is loaded."""
+        from headscope.lm.loading import parts_of
+
+        if self._plain != (_GIVEN.get() or (None,))[0]:
+            yield from parts_of(self.model, self.device_map, self.quantise, self.tokenizer)
+
     @property
     def _plain(self) -> ModelChoice:
         return dataclasses.replace(self, system=None, generation_config=None)
@@ -211,7 +218,6 @@ class ModelChoice(Settings):
         if not execution.elsewhere:
             return
         self.whole_for("a command with workers")
-        need("datatrove", "work in several processes", "corpus")
         given = _GIVEN.get()
         if given is not None and self._plain == given[0] and given[1].folder is None:
             raise InputError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import ceil
@@ -14,6 +14,7 @@ from typing import Annotated
 from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
+from headscope.errors import OptionalPart
 from headscope.executors import Execution
 from headscope.find.translation_score_config import TranslationScore, check_aligner
 from headscope.find.translation_scores import translation_score, with_heads
@@ -58,7 +59,13 @@ from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import parts_of
 from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat, run_with_model
-from headscope.studies.pairs import PairsChoice, pair_cautions, pair_inputs, read_directions
+from headscope.studies.pairs import (
+    PairsChoice,
+    aligner_parts,
+    pair_cautions,
+    pair_inputs,
+    read_directions,
+)
 from headscope.studies.shows import (
     few_caution,
     head_table,
@@ -105,6 +112,13 @@ class FindTranslation(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_thresholds(self.threshold, self.inactive)
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """What links words, too."""
+        yield from super().parts()
+        yield from aligner_parts(
+            self.pairs, self.model.model, lambda pairs: check_aligner(pairs, self.score)
+        )
 
 
 def find_translation(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from headscope.errors import InputError
+from headscope.errors import InputError, OptionalPart
 from headscope.heads import about_rank
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.hub import exists
@@ -145,6 +145,17 @@ class UseExport(Settings):
         Option("With --as lora: also write adapter.gguf for llama.cpp; always so for a GGUF file."),
     ] = field(default=False, metadata=UNSIGNED)
 
+    def parts(self) -> Iterator[OptionalPart]:
+        """What adapters are compared and written with, too."""
+        from headscope.use.exporting.lora import LLAMA_CPP
+        from headscope.use.exporting.proof import PEFT
+
+        yield from super().parts()
+        if self.form not in WHOLE and self.check:
+            yield PEFT
+        if self.gguf:
+            yield LLAMA_CPP
+
 
 def use_export(
     config: UseExport, out: Path | None = None, progress: Progress | None = None
@@ -172,15 +183,12 @@ def use_export(
         quantised_by,
     )
     from headscope.use.exporting.lora import check_lora
-    from headscope.use.exporting.proof import need_peft
     from headscope.use.exporting.pruning import plan_pruning
 
     began = time.monotonic()
     config = dataclasses.replace(config, gate=removing(config.gate))
     _check_adapters(config)
     bytes_of(config.max_shard_size)
-    if config.form not in WHOLE and config.check:
-        need_peft()
     name = config.model.model
     folder, commit = resolve(name, config.model.revision)
     settings = read_config(folder, name)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
-from headscope.errors import InputError, need
+from headscope.errors import InputError, OptionalPart
 from headscope.estimates import Estimate
 from headscope.executors import Execution, Launched
 from headscope.heads import Amount, about_rank, resolve_heads
@@ -122,6 +122,11 @@ class UseRate(Settings):
     ablate: options.Ablate = "zero"
     reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
 
+    def parts(self) -> Iterator[OptionalPart]:
+        """The engine for corpora, too."""
+        yield from super().parts()
+        yield OptionalPart("rating a corpus", "corpus", ("datatrove",))
+
 
 def use_rate(
     config: UseRate, out: Path | None = None, progress: Progress | None = None
@@ -219,8 +224,6 @@ def use_rate(
         )
 
     def about() -> dict[str, Any]:
-        need("datatrove", "rating a corpus", "corpus")
-        config.written.check()
         return about_loaded(lm)
 
     stored: type[RatingResult] = RatedCorpus

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
-from headscope.errors import InputError
+from headscope.errors import InputError, OptionalPart
 from headscope.evidence.headline import Case
 from headscope.evidence.rows import Condition, Evidence, Tested
 from headscope.evidence.runner import (
@@ -108,6 +108,11 @@ class VerifyTasks(Removing, Selecting):
     listing: Annotated[bool, Option("Only name the known groups of tasks.", flag="--list")] = field(
         default=False, metadata=UNSIGNED
     )
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """The harness, too."""
+        yield from super().parts()
+        yield OptionalPart("verify tasks", "tasks", ("lm_eval",))
 
     def __post_init__(self) -> None:
         if not self.task or not all(name.strip() for name in self.task):
