@@ -1,5 +1,6 @@
-# Three commands on a machine with Python 3.11 or newer, make and gcc:
+# Four commands on a machine with Python 3.11 or newer, make and gcc:
 #   make demo   an atlas of the bundled model; the last line names the report
+#   make all    every optional part: GGUF files, word alignment, corpora, figures, ...
 #   make test   everything that is checked before a change is kept
 #   make docs   the documentation, in site/index.html
 # A Python of another name: make demo PYTHON=python3.12
@@ -14,10 +15,12 @@ WORKERS ?= 2
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: demo test lint types contracts docs pytest clean
+.PHONY: demo all test lint types contracts docs pytest clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/headscope atlas pocket
+
+all: $(VENV)/.installed-with-all
 
 test: lint types contracts docs pytest
 
@@ -52,8 +55,13 @@ $(VENV)/.installed: $(VENV)/.torch pyproject.toml constraints.txt
 	$(PIP) -c constraints.txt -e .
 	@touch $@
 
-$(VENV)/.installed-for-tests: $(VENV)/.installed
-	$(PIP) -c constraints.txt -e '.[data,eflomal,segmentation,llm,tasks,device-map,quantised,gguf,corpus,ray,adapters,plot,live,docs,dev]'
+# eflomal is built from source, and is under the GPL.
+$(VENV)/.installed-with-all: $(VENV)/.installed
+	$(PIP) -c constraints.txt -e '.[all]'
+	@touch $@
+
+$(VENV)/.installed-for-tests: $(VENV)/.installed-with-all
+	$(PIP) -c constraints.txt -e '.[all,docs,dev]'
 	@touch $@
 
 clean:

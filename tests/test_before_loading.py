@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -311,6 +312,44 @@ def test_a_missing_package_is_told_before_weights_are_read(
     said = command(*arguments_of(name, without), *more)
     assert said.code == 2 and "install" in said.err, said.err
     assert said.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "extras"),
+    [
+        ("find translation-score", (), {"gguf", "eflomal"}),
+        ("atlas", (), {"gguf", "eflomal"}),
+        ("find translation-score", ("--aligner", "eflomal"), {"gguf", "eflomal"}),
+        ("find translation-score", ("--decode", "greedy", "--workers", "2"),
+         {"gguf", "eflomal", "corpus"}),
+        ("verify removal", ("--measure", "loss"), {"gguf", "eflomal"}),
+        ("verify removal", (), {"gguf"}),
+        ("verify heads", ("--quantise", "4bit"), {"gguf", "eflomal", "quantised"}),
+        ("verify tasks", (), {"gguf", "tasks"}),
+        ("use rate", ("--format", "parquet"), {"gguf", "corpus"}),
+        ("use export", ("--as", "lora"), {"gguf", "adapters"}),
+        ("find lahis", ("--data", "en=en.parquet"), {"gguf", "data"}),
+        ("explore", (), {"gguf", "live"}),
+    ],
+)  # fmt: skip
+def test_all_that_is_missing_is_asked_for_together(
+    name: str, more: tuple[str, ...], extras: set[str], place: Path, unread: None, command: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    missing = {"accelerate", "bitsandbytes", "datatrove", "eflomal", "gguf", "lm_eval", "peft",
+               "pyarrow", "starlette"}  # fmt: skip
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec",
+        lambda wanted, *more: None if wanted.split(".")[0] in missing else find(wanted, *more),
+    )  # fmt: skip
+    monkeypatch.setitem(sys.modules, "eflomal", None)
+    (place / "model.gguf").touch()
+    other = {"model": "model.gguf", "pairs.tsv": "plain.tsv"}
+    given = [other.get(word, word) for word in arguments_of(name)]
+    said = command(*given, *more)
+    assert said.code == 2 and said.err.count("\n") == 1, said.err
+    assert set(re.findall(r"headscope\[([a-z,-]+)\]", said.err)[0].split(",")) == extras, said.err
 
 
 def test_a_model_that_cannot_be_loaded_leaves_no_run(

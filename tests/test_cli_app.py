@@ -5,13 +5,15 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from typer.main import get_command
@@ -24,7 +26,7 @@ from headscope.cli.commands import commands_of
 from headscope.cli.output import BROKEN_PIPE
 from headscope.errors import Caution, InputError, ModelError
 from headscope.settings import options_in
-from headscope.studies.registry import COMMANDS, study_of
+from headscope.studies.registry import COMMANDS, VERBS, study_of
 
 
 def commands(group: Any = None, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -90,6 +92,45 @@ def test_a_flag_means_the_same_in_every_command() -> None:
         for parameter in command.params:
             helps.setdefault(parameter.opts[0], set()).add(getattr(parameter, "help", ""))
     assert {flag for flag, texts in helps.items() if len(texts) > 1} == own
+
+
+def test_help_fits_a_terminal_of_80_columns(
+    command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of every command at most 60 lines before what few need, in panels of one order."""
+    monkeypatch.setenv("COLUMNS", "80")
+    order = re.compile("|".join(get_args(settings.Panel)))
+    for path, _ in [*commands(), ("", None), *((verb, None) for verb in VERBS)]:
+        lines = command(*path.split(), "--help").out.splitlines()
+        assert max(map(len, lines)) <= 80, path
+        panels = [line.rstrip("─ ") for line in lines if line.endswith("──")]
+        ordinary = lines[: next(at for at, line in enumerate([*lines, "Expert ──"])
+                                if line.startswith("Expert ──"))]  # fmt: skip
+        assert len(ordinary) <= 60, (path, len(ordinary))
+        assert panels and len(set(panels)) == len(panels), path
+        if path in COMMANDS:
+            assert all(map(order.fullmatch, panels)), path
+            assert panels == sorted(panels, key=list(get_args(settings.Panel)).index), path
+
+
+def test_an_option_is_in_one_panel_or_for_experts() -> None:
+    """Where it is what a command is about, it may also be under `What`."""
+    panels: dict[str, set[str]] = {}
+    for path in COMMANDS:
+        for option in options_in(study_of(path).settings):
+            panels.setdefault(option.name, set()).add(option.option.panel)
+    several = {name for name, own in panels.items() if len(own - {"Expert", "What"}) > 1}
+    assert several == set()
+
+
+def test_every_command_shows_an_example_that_can_be_given() -> None:
+    for path, made in commands():
+        called, *arguments = shlex.split(made.epilog)
+        words = path.split()
+        assert [called, *arguments[: len(words)]] == ["headscope", *words]
+        given = made.make_context(path, arguments[len(words) :]).params
+        values = {name: None if value == () else value for name, value in given.items()}
+        assert settings.build(study_of(path).settings, values) is not None
 
 
 def test_the_command_alone_shows_its_help(command: Callable[..., Any]) -> None:

@@ -12,6 +12,7 @@ from typer.main import get_command
 
 from headscope.cli.app import app
 from headscope.cli.commands import commands_of
+from headscope.cli.help import panels_of
 
 __all__ = ["pages", "walk"]
 
@@ -66,12 +67,12 @@ def _section(path: tuple[str, ...], command: Any) -> str:
         _plain(command.help),
         "",
     ]
-    for parameter in command.params:
-        record = parameter.get_help_record(context)
-        if record is None:  # hidden
-            continue
-        names, told = record
-        lines += [f"<code>{html.escape(names)}</code>", f":   {_plain(told)}", ""]
+    if command.epilog:
+        lines += [f"```bash\n{command.epilog}\n```", ""]
+    for panel, told in panels_of(command).items():
+        lines += [f"### {panel} {{ #{_anchor(path)}-{panel.lower().replace(' ', '-')} }}", ""]
+        for names, words in told:
+            lines += [f"<code>{html.escape(names)}</code>", f":   {_plain(words)}", ""]
     return "\n".join(lines)
 
 

@@ -30,7 +30,7 @@ KINDS: Mapping[str, Kind] = {
     "zero": Kind("zero"),
     "mean": Kind("its mean over other examples", "mean output", "by class of position"),
     "resample": Kind(
-        "its output in one of them (resample)", "output in another example", "by class of position"
+        "one of these (resample)", "output in another example", "by class of position"
     ),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.util
 import os
 import stat
 import sys
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 #: What errors of torch say that are of no type of their own: allocators of CPUs, and libraries.
 _NO_MEMORY = (
@@ -182,19 +183,61 @@ class ModelError(InputError):
     """A model cannot be loaded."""
 
 
-class MissingExtra(InputError):
-    """A package that only one part of headscope needs is not installed.
+class OptionalPart(NamedTuple):
+    """What only one part of headscope needs.
 
-    The message carries the line that installs it.
+    Attributes:
+        purpose: what it is for, such as `reading model.gguf`.
+        extra: the extra that installs it.
+        packages: those of it, as they are imported.
+        note: what is to be known before they are installed.
     """
+
+    purpose: str
+    extra: str
+    packages: tuple[str, ...]
+    note: str = ""
+
+    @property
+    def missing(self) -> list[str]:
+        """Its packages that are not installed."""
+        return [name for name in self.packages if importlib.util.find_spec(name) is None]
+
+
+class MissingExtra(InputError):
+    """Packages that only parts of headscope need are not installed.
+
+    The message carries the line that installs them all; `parts` are what it tells of.
+    """
+
+    parts: tuple[OptionalPart, ...] = ()
+
+    @classmethod
+    def of(cls, *parts: OptionalPart) -> MissingExtra:
+        """The error for these parts, each with the packages of it that are missing."""
+        needs = [
+            f"{part.purpose} needs {' and '.join(part.missing or part.packages)}{part.note}"
+            for part in parts
+        ]
+        several = len(parts) > 1 or len(parts[0].missing) > 1
+        extras = ",".join(sorted({part.extra for part in parts}))
+        error = cls(
+            f"{', '.join(needs)}, which {'are' if several else 'is'} not installed; install "
+            f"{'them' if several else 'it'} with: pip install 'headscope[{extras}]'"
+        )
+        error.parts = parts
+        return error
 
     @classmethod
     def needed(cls, purpose: str, package: str, extra: str) -> MissingExtra:
         """The error for `purpose`, which needs `package`, installed by the extra named `extra`."""
-        return cls(
-            f"{purpose} needs the package {package}, which is not installed; "
-            f"install it with: pip install 'headscope[{extra}]'"
-        )
+        return cls.of(OptionalPart(purpose, extra, (package,)))
+
+
+def check_parts(parts: Iterable[OptionalPart]) -> None:
+    """Raise `MissingExtra`, in one sentence, for all of these that are not installed."""
+    if missing := [part for part in dict.fromkeys(parts) if part.missing]:
+        raise MissingExtra.of(*missing)
 
 
 def need(module: str, purpose: str, extra: str) -> Any:

@@ -27,7 +27,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from headscope.errors import InputError, MissingExtra, nearest, refuse_pipes
+from headscope.errors import (
+    InputError,
+    MissingExtra,
+    OptionalPart,
+    check_parts,
+    nearest,
+    refuse_pipes,
+)
 from headscope.settings import Option, Settings
 
 RETRIES = 3
@@ -102,10 +109,10 @@ class Execution(Settings):
     device was named, or the model is spread over several), each sees one of the GPUs there are.
     """
 
-    executor: Annotated[Literal["local", "slurm", "ray"], Option("Where workers run.")] = "local"
-    workers: Annotated[
-        int, Option("Processes that share the work; each loads the model once.", min=1)
-    ] = 1
+    executor: Annotated[
+        Literal["local", "slurm", "ray"], Option("Where workers run.", panel="Expert")
+    ] = "local"
+    workers: Annotated[int, Option("Processes that share the work.", min=1, panel="Running")] = 1
     cluster: Annotated[
         ClusterOptions,
         Option(
@@ -114,6 +121,7 @@ class Execution(Settings):
             metavar="FILE",
             typed=Path,
             read=read_cluster_options,
+            panel="Expert",
         ),
     ] = field(default_factory=ClusterOptions)
     share_gpus: bool = True
@@ -123,10 +131,16 @@ class Execution(Settings):
         """Whether other processes than this one work."""
         return self.executor != "local" or self.workers > 1
 
+    def parts(self) -> Iterator[OptionalPart]:
+        """What the workers run on."""
+        if self.elsewhere:
+            yield WORKERS
+        if self.executor == "ray":
+            yield RAY
+
     def check(self) -> None:
         """InputError if workers cannot run there, before anything is loaded."""
-        if self.executor == "ray":
-            import_ray()
+        check_parts(self.parts())
         if self.executor != "slurm":
             return
         for name, example in (("partition", "cpu"), ("time", "12:00:00")):
@@ -147,13 +161,17 @@ class Execution(Settings):
             )
 
 
+WORKERS = OptionalPart("work in several processes", "corpus", ("datatrove",))
+RAY = OptionalPart("the Ray executor", "ray", ("ray",))
+
+
 def import_ray() -> Any:
     # Ray reports its use to its makers unless told not to; who wants that can set it.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         import ray
     except ImportError as error:
-        raise MissingExtra.needed("the Ray executor", "ray", "ray") from error
+        raise MissingExtra.of(RAY) from error
     return ray
 
 

@@ -19,25 +19,33 @@ from headscope.settings import Option
 Amount = int | float | str
 
 # The model
-BatchTokens = Annotated[int, Option("Padded tokens of a batch.", min=1)]
-BatchTokensByDevice = Annotated[int | None, Option("Padded tokens of a batch.", min=1)]
+BatchTokens = Annotated[int, Option("Padded tokens of a batch.", min=1, panel="Expert")]
+BatchTokensByDevice = Annotated[
+    int | None, Option("Padded tokens of a batch.", min=1, panel="Expert")
+]
 
 # The run
-Seed = Annotated[int, Option("Seed of everything drawn at random.", min=0)]
+Seed = Annotated[int, Option("Seed of everything drawn at random.", min=0, panel="Running")]
 LIMIT = Option(
-    "Read the first so many records of each direction or task; without it all, or as many as the "
-    "command says.",
+    "The first so many of each direction or task.",
     min=1,
+    panel="Data",
 )
 Limit = Annotated[int | None, LIMIT]
 
 # Sentence pairs
 Pairs = Annotated[
     tuple[str, ...],
-    Option("Source and target language; repeatable; or all.", metavar="en-de", held="direction"),
+    Option(
+        "Source and target language; repeatable; or all.",
+        metavar="en-de",
+        held="direction",
+        panel="Data",
+    ),
 ]
 Pair = Annotated[
-    str | None, Option("Source and target language.", metavar="en-de", held="direction")
+    str | None,
+    Option("Source and target language.", metavar="en-de", held="direction", panel="Data"),
 ]
 Data = Annotated[
     str,
@@ -45,14 +53,22 @@ Data = Annotated[
         "File (TSV, CSV, JSON, Parquet, …), FLORES folder, or Hub dataset.",
         metavar="DATA",
         held="pairs",
+        panel="Data",
     ),
 ]
-SourceLanguage = Annotated[str | None, Option("Instead of --pair.", metavar="CODE")]
+SourceLanguage = Annotated[str | None, Option("Instead of --pair.", metavar="CODE", panel="Expert")]
 TargetLanguage = SourceLanguage
-SourceColumn = Annotated[str, Option("By name, or by number from 0.", metavar="COLUMN")]
-TargetColumn = Annotated[str, Option("Likewise.", metavar="COLUMN")]
+SourceColumn = Annotated[
+    str, Option("By name, or by number from 0.", metavar="COLUMN", panel="Data")
+]
+TargetColumn = Annotated[str, Option("Likewise.", metavar="COLUMN", panel="Data")]
 LinksColumn = Annotated[
-    str | None, Option("Likewise; without it links, if there.", metavar="COLUMN")
+    str | None,
+    Option(
+        "By name, or by number from 0; without it links, if there.",
+        metavar="COLUMN",
+        panel="Expert",
+    ),
 ]
 LinksFrom = Annotated[
     int | None,
@@ -61,54 +77,69 @@ LinksFrom = Annotated[
         min=0,
         max=1,
         metavar="0|1",
+        panel="Expert",
     ),
 ]
-LinksSwapped = Annotated[bool | None, Option("Links name the target word first.")]
+LinksSwapped = Annotated[bool | None, Option("Links name the target word first.", panel="Expert")]
 Split = Annotated[
     str | None,
     Option(
-        "Split of a FLORES folder (dev) or of a dataset; of a file of sentence pairs find or "
-        "verify, one half of it each.",
+        "Half of a file (find, verify), or a dataset's split.",
+        panel="Data",
     ),
 ]
 WorldSplit = Literal["train", "dev", "test"]
 
 # Scoring
-MaxNewTokens = Annotated[int | None, Option("Longest generated answer.", min=1)]
+MaxNewTokens = Annotated[int | None, Option("Longest generated answer.", min=1, panel="Expert")]
 DecodeName = Literal["reference", "greedy"]
 Decode = Annotated[
     DecodeName, Option("Score the reference in one pass, or the model's own translation.")
 ]
 ScopeName = Literal["all", "source"]
-Scope = Annotated[ScopeName, Option("Keys that a peak may fall on: all, or the source's.")]
+Scope = Annotated[
+    ScopeName, Option("Keys that a peak may fall on: all, or the source's.", panel="Expert")
+]
 QueryName = Literal["predict", "read"]
-Query = Annotated[QueryName, Option("The position that predicts a token, or its own.")]
+Query = Annotated[
+    QueryName, Option("The position that predicts a token, or its own.", panel="Expert")
+]
 AverageName = Literal["macro", "micro"]
-Average = Annotated[AverageName, Option("Mean of sentence scores, or over all tokens.")]
+Average = Annotated[
+    AverageName, Option("Mean of sentence scores, or over all tokens.", panel="Expert")
+]
 SkipIdentical = Annotated[
-    bool, Option("Leave out target words whose source word looks the same (names, digits).")
+    bool,
+    Option(
+        "Leave out target words whose source word looks the same (names, digits).", panel="Expert"
+    ),
 ]
 KeepPeaks = Annotated[
     bool,
     Option(
         "Keep the peaks of all heads on all sentences in the run folder, not just of 40 heads on "
         "200 sentences.",
+        panel="Expert",
     ),
 ]
 AlignerName = Literal["links", "eflomal", "llm", "heads"]
 Aligner = Annotated[
     AlignerName | None,
     Option(
-        "By default the data's links if there are any, else eflomal, which links what the model "
-        "writes (--decode greedy), too."
+        "What links words: without it the data's links, else, and with --decode greedy, eflomal."
     ),
 ]
-Threshold = Annotated[float, Option("Score above which a head aligns tokens.", min=0.0, max=1.0)]
-Inactive = Annotated[float, Option("Score up to which a head is inactive.", min=0.0, max=1.0)]
+Threshold = Annotated[
+    float, Option("Score above which a head aligns tokens.", min=0.0, max=1.0, panel="Expert")
+]
+Inactive = Annotated[
+    float, Option("Score up to which a head is inactive.", min=0.0, max=1.0, panel="Expert")
+]
 
 # The language model that annotates word links or judges translations
 LlmModel = Annotated[
-    str | None, Option("Language model for --aligner llm or --judge llm.", metavar="NAME")
+    str | None,
+    Option("Language model for --aligner llm or --judge llm.", metavar="NAME", panel="Expert"),
 ]
 BaseUrl = Annotated[
     str | None,
@@ -116,21 +147,28 @@ BaseUrl = Annotated[
         "Endpoint of --llm-model; without it HEADSCOPE_BASE_URL or OPENAI_BASE_URL. The key is "
         "read from HEADSCOPE_API_KEY or OPENAI_API_KEY.",
         metavar="URL",
+        panel="Expert",
     ),
 ]
-Cache = Annotated[Path | None, Option("Where answers of --llm-model are kept.", metavar="DIR")]
+Cache = Annotated[
+    Path | None, Option("Where answers of --llm-model are kept.", metavar="DIR", panel="Expert")
+]
 Confidence = Annotated[
-    float, Option("Links above this confidence of --aligner llm.", min=0.0, max=1.0)
+    float, Option("Links above this confidence of --aligner llm.", min=0.0, max=1.0, panel="Expert")
 ]
 MinConfidence = Annotated[
     float | None,
-    Option("Of a file of word alignments, links above this confidence.", min=0.0, max=1.0),
+    Option(
+        "Of a file of word alignments, links above this confidence.",
+        min=0.0,
+        max=1.0,
+        panel="Expert",
+    ),
 ]
 
 # Sets of heads
 HEADS = Option(
-    "A run folder, a saved set, a file of heads or scores (CSV, JSON, published formats), or a "
-    "list: 5.3,7.11.",
+    "A run, a saved set, a file of heads or scores, or a list: 5.3,7.11.",
     held="heads",
 )
 Heads = Annotated[str, HEADS]
@@ -146,8 +184,8 @@ Masks = Annotated[
 Amounts = Annotated[
     tuple[Amount, ...],
     Option(
-        "Number of heads, or a share such as 0.15 or 15%; repeatable. Without it a set is used "
-        "whole, and of scores 20 heads, or 15% in a model of fewer than 256.",
+        "Heads: a number, or a share such as 15%; repeatable. By default a set whole, of scores 20 "
+        "(15% below 256).",
         metavar="K",
         typed=str,
     ),
@@ -167,13 +205,14 @@ Rank = Annotated[
     Option(
         "What --k cuts scores by: the score minus chance, or the score (as in the paper of "
         "translation scores). Scores without chance are cut by score.",
+        panel="Expert",
     ),
 ]
 VERIFY_LIMIT = Option(
-    "Sentences of each direction that are translated.", flag="--verify-limit", min=1
+    "Sentences of each direction that are translated.", flag="--verify-limit", min=1, panel="Data"
 )
 VerifyLimit = Annotated[int, VERIFY_LIMIT]
-Draws = Annotated[int, Option("Draws of random heads.", min=1)]
+Draws = Annotated[int, Option("Draws of random heads.", min=1, panel="Test")]
 
 
 def _number_or_auto(text: str) -> int | str:
@@ -185,11 +224,12 @@ def _number_or_auto(text: str) -> int | str:
 DrawsOrAuto = Annotated[
     int | Literal["auto"],
     Option(
-        "Draws of random heads: a number, or auto, one after another until they decide.",
+        "Draws of random heads: a number, or auto (until decided).",
         metavar="auto|N",
         min=1,
         typed=str,
         read=_number_or_auto,
+        panel="Test",
     ),
 ]
 KeptIn = Annotated[
@@ -198,13 +238,14 @@ KeptIn = Annotated[
         "Where numbers of examples are kept for other runs (by default runs/kept), or none.",
         flag="--kept",
         metavar="DIR|none",
+        panel="Expert",
     ),
 ]
 Minutes = Annotated[
     float | None,
-    Option("End after so many minutes with what there is; the same command goes on.", min=0.0),
+    Option("End after so many minutes; the same command goes on.", min=0.0, panel="Running"),
 ]
-Plan = Annotated[bool, Option("Tell how long it takes here, and end.")]
+Plan = Annotated[bool, Option("Tell how long it takes here, and end.", panel="Running")]
 Alpha = Annotated[
     float,
     Option(
@@ -212,14 +253,18 @@ Alpha = Annotated[
         flag="--level",
         min=0.0,
         max=1.0,
+        panel="Expert",
     ),
 ]
 DRAWS_OF_MEASURE = Option(
-    "Draws of random heads; without it as many as the measure asks for.", min=1, default=None
+    "Draws of random heads; without it as many as the measure asks for.",
+    min=1,
+    default=None,
+    panel="Test",
 )
 MEASURES = Option(
-    "What is measured: the translations (text, the default), or the loss of the reference "
-    "translations (loss), which needs no generation; repeatable.",
+    "What is measured: translations (text, the default), or the loss of references (loss, "
+    "faster); repeatable.",
     metavar="text|loss",
     typed=str,
     held="measure",
@@ -232,31 +277,29 @@ ONE_MEASURE = Option(
     held="measure",
 )
 CONTROL = Option(
-    "How random heads are drawn: random (any heads), same layers, outside (heads that are not "
-    "selected and, where they are known, no token alignment heads or heads of a language), equal "
-    "norm (whose outputs are as large); repeatable",
+    "Ways to draw random heads: random, same layers, outside, equal norm; repeatable",
     flag="--control",
     metavar="NAME",
+    panel="Test",
 )
 Controls = Annotated[
-    tuple[str, ...], replace(CONTROL, help=f"{CONTROL.help}; without it the first two.")
+    tuple[str, ...], replace(CONTROL, help=f"{CONTROL.help}; by default the first two.")
 ]
 MaskControls = Annotated[
     tuple[str, ...],
     replace(
         CONTROL,
-        help=f"{CONTROL.help}; shuffled and shuffled same layers draw random masks as the first "
-        "two draw heads.",
+        help=f"{CONTROL.help}; shuffled and shuffled same layers draw masks.",
     ),
 ]
 *_first, _last = (kind.option for kind in KINDS.values())
-ABLATE = Option(f"What replaces a removed head's output: {', '.join(_first)}, or {_last}.")
+ABLATE = Option(f"What a removed head gives: {', '.join(_first)}, or {_last}.")
 Ablate = Annotated[AblateName, ABLATE]
 Ablations = Annotated[
     tuple[AblateName, ...],
     replace(
         ABLATE,
-        help=f"{ABLATE.help[:-1]}; repeatable, with the same heads and draws.",
+        help=f"{ABLATE.help[:-1]}; repeatable.",
         metavar="|".join(KINDS),
         typed=str,
     ),
@@ -270,54 +313,62 @@ ReferenceTexts = Annotated[
         "data can be set aside.",
         flag="--reference",
         metavar="FILE",
+        panel="Expert",
     ),
 ]
 Gates = Annotated[
     tuple[float, ...],
     Option(
-        "Number by which the heads' outputs are multiplied; without it 0, removal; repeatable: 0, "
-        "0.5, 2 are points of a dose curve.",
+        "What the heads' outputs are multiplied by; without it 0, removal; repeatable: 0, 0.5, 2 "
+        "make a dose curve.",
         flag="--gate",
         metavar="G",
     ),
 ]
-AllowOverlap = Annotated[bool, Option("Test also on sentences that the heads were found on.")]
+AllowOverlap = Annotated[
+    bool, Option("Test also on sentences that the heads were found on.", panel="Test")
+]
 
 # Tasks of inputs and outputs
 Tasks = Annotated[
     tuple[str, ...],
     Option(
-        "A file of inputs and outputs (JSON, TSV, CSV, …), a name in the folder --data, ioi, or "
-        "for pocket a word task such as plural-de; repeatable.",
+        "A file of inputs and outputs, a name in the folder --data, ioi, or a task of pocket; "
+        "repeatable.",
         metavar="FILE|NAME",
         held="examples",
+        panel="Data",
     ),
 ]
 DataOfTasks = Annotated[
     tuple[str, ...],
     Option(
-        "A folder of task files, or the sentence pairs of --pair; with several pairs PAIR=DATA, "
-        "repeatable. May be left out for pocket.",
+        "A folder of task files, or sentence pairs; of several directions PAIR=DATA. May be left "
+        "out for pocket.",
         metavar="DATA",
         held="pairs",
+        panel="Data",
     ),
 ]
 Chat = Annotated[
     bool | None,
     Option(
-        "Apply the chat template to prompts; by default where the tokenizer has one.",
+        "Apply the chat template, by default where there is one.",
         flag="--chat/--no-chat",
+        panel="Prompt",
     ),
 ]
 SYSTEM = Option(
     "The system message of prompts that go through the chat template, or none to leave out the "
     "one that the template writes by itself.",
     metavar="TEXT|none",
+    panel="Expert",
 )
 GENERATION_CONFIG = Option(
     "Texts follow the checkpoint's generation settings (repetition_penalty, no_repeat_ngram_size, "
     "suppress_tokens, …), greedily; without it each token is the likeliest one.",
     flag="--generation-config",
+    panel="Expert",
 )
 AnswerOnly = Annotated[
     bool | None,
@@ -325,23 +376,26 @@ AnswerOnly = Annotated[
         "Take off outputs what chat models put around a translation before it is measured: first "
         "lines that end in a colon, quotes, Markdown, further paragraphs. The whole is kept.",
         flag="--answer-only",
+        panel="Expert",
     ),
 ]
-Shots = Annotated[int, Option("Examples put before each input or sentence.", min=0)]
+Shots = Annotated[int, Option("Examples before each input or sentence.", min=0, panel="Prompt")]
 ShotsData = Annotated[
     tuple[str, ...],
     Option(
         "Where --shots are drawn from, given like the sentence pairs; without it some of these, "
         "which are then used for nothing else.",
         metavar="DATA",
+        panel="Expert",
     ),
 ]
 LanguageNames = Annotated[
     tuple[str, ...],
     Option(
-        'What prompts call a language, such as zh="Simplified Chinese"; repeatable.',
+        'In prompts: zh="Simplified Chinese"; repeatable.',
         flag="--language-name",
         metavar="CODE=NAME",
+        panel="Expert",
     ),
 ]
 BaselineExamples = Annotated[
@@ -350,6 +404,7 @@ BaselineExamples = Annotated[
         "Examples of each direction or task on which the original model is tried first.",
         flag="--baseline-examples",
         min=1,
+        panel="Expert",
     ),
 ]
 BaselineOffTarget = Annotated[
@@ -359,6 +414,7 @@ BaselineOffTarget = Annotated[
         flag="--baseline-off-target",
         min=0.0,
         max=1.0,
+        panel="Expert",
     ),
 ]
 BaselineUnfinished = Annotated[
@@ -368,6 +424,7 @@ BaselineUnfinished = Annotated[
         flag="--baseline-unfinished",
         min=0.0,
         max=1.0,
+        panel="Expert",
     ),
 ]
 BaselineErrors = Annotated[
@@ -377,21 +434,28 @@ BaselineErrors = Annotated[
         "warning is given.",
         flag="--baseline-errors",
         min=0.0,
+        panel="Expert",
     ),
 ]
-HeldOut = Annotated[int, Option("Examples of each task to test on, not trained on.", min=1)]
+HeldOut = Annotated[int, Option("Examples of each task to test on.", min=1, panel="Data")]
 OutputLanguage = Annotated[
-    str | None, Option("Language of a task file's outputs.", flag="--language", metavar="CODE")
+    str | None,
+    Option("Language of a task file's outputs.", flag="--language", metavar="CODE", panel="Data"),
 ]
-InputColumn = Annotated[str, Option("Key or column of a task's inputs.", metavar="COLUMN")]
-OutputColumn = Annotated[str, Option("Key or column of a task's outputs.", metavar="COLUMN")]
+InputColumn = Annotated[
+    str, Option("Key or column of a task's inputs.", metavar="COLUMN", panel="Expert")
+]
+OutputColumn = Annotated[
+    str, Option("Key or column of a task's outputs.", metavar="COLUMN", panel="Expert")
+]
 
 # Documents
 TextColumn = Annotated[
-    str, Option("By name, or by number from 0.", flag="--text-column", metavar="COLUMN")
+    str,
+    Option("By name, or by number from 0.", flag="--text-column", metavar="COLUMN", panel="Data"),
 ]
 LanguageColumn = Annotated[
-    str | None, Option("Likewise; without it language, if there.", metavar="COLUMN")
+    str | None, Option("Likewise; without it language, if there.", metavar="COLUMN", panel="Data")
 ]
 
 # Heads that copy and carry over
@@ -409,16 +473,24 @@ OnlyKnown = Annotated[
 # Memory of backward passes
 Checkpointing = Annotated[
     bool,
-    Option("Compute layers twice instead of keeping what they computed.", flag="--checkpointing"),
+    Option(
+        "Compute layers twice instead of keeping what they computed.",
+        flag="--checkpointing",
+        panel="Expert",
+    ),
 ]
 
 # Looking at single examples
-Example = Annotated[str | None, Option("The id of one held-out example to show.", metavar="ID")]
+Example = Annotated[
+    str | None, Option("The id of one held-out example to show.", metavar="ID", panel="Expert")
+]
 
 # Data of many experiments at once
 PairFiles = Annotated[
-    tuple[str, ...], Option("Sentence pairs of en-de, say; repeatable.", metavar="PAIR=FILE")
+    tuple[str, ...],
+    Option("Sentence pairs of en-de, say; repeatable.", metavar="PAIR=FILE", panel="Data"),
 ]
 DocumentFiles = Annotated[
-    tuple[str, ...], Option("Documents of a language; repeatable.", metavar="LANG=FILE")
+    tuple[str, ...],
+    Option("Documents of a language; repeatable.", metavar="LANG=FILE", panel="Data"),
 ]

@@ -24,7 +24,7 @@ from numbers import Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
-from headscope.errors import InputError, nearest
+from headscope.errors import InputError, OptionalPart, nearest
 
 #: Of a field that does not decide what is computed, and so is not in a run's signature.
 UNSIGNED = {"signature": False}
@@ -38,6 +38,9 @@ GIVEN = {"signature": "given"}
 Held = Literal[
     "model", "heads", "pairs", "documents", "examples", "direction", "template", "measure"
 ]
+
+#: The parts of a command's help, in their order.
+Panel = Literal["What", "Data", "Prompt", "Test", "Model loading", "Running", "Expert"]
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class Option:
         checked: whether the bounds hold for values given in Python, too.
         single: whether only one can be given of a field that holds several.
         held: what functions of Python take in memory, besides what is typed.
+        panel: where it stands in help: `What` for what a command is about, `Expert` for what few
+            need.
     """
 
     help: str
@@ -70,6 +75,7 @@ class Option:
     checked: bool = True
     single: bool = False
     held: Held | None = None
+    panel: Panel = "What"
 
 
 @dataclass(frozen=True)
@@ -112,6 +118,13 @@ class Settings:
             if isinstance(mark, Option) and mark.checked:
                 for each in value if isinstance(value, (tuple, list)) else (value,):
                     _check(name, each, hint, mark)
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """The optional parts of headscope that these settings need, those inside them included."""
+        owner: Any = type(self)
+        for value in (getattr(self, name) for name in marked(owner)):
+            if isinstance(value, Settings):
+                yield from value.parts()
 
 
 def _check(name: str, value: Any, hint: Any, option: Option) -> None:

@@ -37,7 +37,11 @@ GROUPS = {
     "pocket": "The bundled model and its world.",
 }
 for _name, _help in GROUPS.items():
-    app.add_typer(typer.Typer(help=_help, cls=group_of(_name)), name=_name)
+    app.add_typer(
+        typer.Typer(help=_help, cls=group_of(_name)),
+        name=_name,
+        rich_help_panel="Upkeep" if _name == "pocket" else "Steps",
+    )
 
 
 def _version(wanted: bool) -> None:

@@ -10,26 +10,31 @@ import types
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, replace
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, get_args, get_origin
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
+from headscope.cli.help import PANELS, Command, help_text, panels_of
 from headscope.cli.output import emit, note, print_result
 from headscope.cli.repeat import fingerprint, finished, remember
 from headscope.errors import InputError
-from headscope.settings import Option, build, options_in, plain_type
+from headscope.settings import GivenOption, Option, build, options_in, plain_type
 from headscope.studies.bars import hide_loading_bars, progress
-from headscope.studies.registry import COMMANDS, command_in
+from headscope.studies.registry import COMMANDS, INSTALLED, PANEL_OF, command_in
 from headscope.studies.study import Study
 
 SHOWN_IN_FULL = "shown_in_full"
 IN_FULL = Option(
-    "Print all tables; without it the verdict, one table and what to do next.", flag="--full"
+    "Print all tables; without it the verdict, one table and what to do next.",
+    flag="--full",
+    panel="Running",
 )
-AS_JSON = Option("Print one JSON object on stdout and nothing else.")
+#: What stands for a value in help by its type.
+_METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
+AS_JSON = Option("Print one JSON object on stdout and nothing else.", panel="Running")
 
 
 class _Typed(NamedTuple):
@@ -41,19 +46,26 @@ class _Typed(NamedTuple):
 
 
 def command_of(study: Study, command: str) -> Callable[..., None]:
-    """A function that Typer can read: the options of the settings, then `--out`, `--full` and
-    `--json`.
+    """A function that Typer can read: the options of the settings, `--out`, `--full` and `--json`,
+    by panel.
 
-    Of options with the same name the first one counts.
+    Of options with the same name the first one counts. In their panel arguments and the model come
+    first.
     """
-    typed: dict[str, _Typed] = {}
+    given: dict[str, GivenOption] = {}
     for option in options_in(study.settings):
-        typed.setdefault(option.name, _typed(*option))
+        given.setdefault(option.name, option)
     if study.out is not None:
-        typed["out"] = _typed("out", Path, study.out)
-    if study.show is not None and "full" not in typed:
-        typed[SHOWN_IN_FULL] = _typed(SHOWN_IN_FULL, bool, IN_FULL, False)
-    typed["json"] = _typed("json", bool, AS_JSON, False)
+        given["out"] = GivenOption("out", Path, study.out, MISSING)
+    if study.show is not None and "full" not in given:
+        given[SHOWN_IN_FULL] = GivenOption(SHOWN_IN_FULL, bool, IN_FULL, False)
+    given["json"] = GivenOption("json", bool, AS_JSON, False)
+
+    def place(each: GivenOption) -> tuple[int, bool, bool]:
+        option = each.option
+        return PANELS.index(option.panel), not option.argument, option.held != "model"
+
+    typed = {each.name: _typed(*each) for each in sorted(given.values(), key=place)}
 
     def call(**given: Any) -> None:
         _run(study, command, given)
@@ -76,6 +88,7 @@ def command_of(study: Study, command: str) -> Callable[..., None]:
 def _run(study: Study, command: str, given: Mapping[str, Any]) -> None:
     """Run a study with the values of the options, and print its result."""
     from headscope.runs import Result
+    from headscope.studies.named_data import check_parts_of
 
     if (listed := study.instead(given)) is not None:
         emit(listed[0], given["json"], listed[1])
@@ -86,6 +99,7 @@ def _run(study: Study, command: str, given: Mapping[str, Any]) -> None:
         print_result(study, before, given["json"], given.get(SHOWN_IN_FULL, True))
         _check(study, before)
         return
+    check_parts_of(settings)
     takes = inspect.signature(study.run).parameters
     began = time.monotonic()
     loads = study.loads
@@ -124,6 +138,10 @@ def _typed(name: str, hint: Any, option: Option, default: Any = MISSING) -> _Typ
     shown = default if option.default is ... else option.default
     if shown is not MISSING and (several or option.read is not None):
         shown = None if option.default is ... else option.default
+    metavar = option.metavar
+    if metavar is None and not option.argument:
+        choices = get_args(typed) if get_origin(typed) is Literal else ()
+        metavar = "|".join(choices) or _METAVARS.get(typed)
     if several:
         typed = types.GenericAlias(list, typed)
     if shown is None:
@@ -131,7 +149,8 @@ def _typed(name: str, hint: Any, option: Option, default: Any = MISSING) -> _Typ
     bounds = {
         name: value for name in ("min", "max") if (value := getattr(option, name)) is not None
     }
-    about: dict[str, Any] = {"metavar": option.metavar, "help": option.help, **bounds}
+    about: dict[str, Any] = {"metavar": metavar, "rich_help_panel": option.panel, **bounds}
+    about["help"] = option.help
     flag = option.flag or f"--{name.rstrip('_').replace('_', '-')}"
     mark = typer.Argument(**about) if option.argument else typer.Option(flag, **about)
     return _Typed(
@@ -179,9 +198,15 @@ def group_of(verb: str) -> type[TyperGroup]:
         def format_help(self, ctx: Any, formatter: Any) -> None:
             self.listing = True
             try:
-                super().format_help(ctx, formatter)
+                listed = commands_of(self)
             finally:
                 self.listing = False
+            panels: dict[str, list[tuple[str, str]]] = {}
+            for name, command in listed.items():
+                words = (command.help or "").partition("\n\n")[0]
+                panels.setdefault(command.rich_help_panel, []).append((name, words))
+            panels |= panels_of(self)
+            formatter.write(help_text(self.get_usage(ctx), self.help, None, panels))
 
         def list_commands(self, ctx: Any) -> list[str]:
             inside = len(verb.split())
@@ -200,19 +225,27 @@ def group_of(verb: str) -> type[TyperGroup]:
                 return None
             words = f"{verb} {cmd_name}".strip()
             listed = _summary(words) if self.listing else None
+            panel = PANEL_OF.get(words, INSTALLED)
             if self.commands[cmd_name] is None and listed is not None:
-                return TyperCommand(cmd_name, help=listed)
+                return Command(cmd_name, help=listed, rich_help_panel=panel)
             if self.commands[cmd_name] is None:
                 try:
                     command = command_in(words)
                 except InputError as error:
                     if not self.listing:
                         raise
-                    return TyperCommand(cmd_name, help=str(error))
+                    return Command(cmd_name, help=str(error), rich_help_panel=panel)
+                usage = getattr(command, "usage", None)
                 if isinstance(command, Study):
                     command = command_of(command, words)
                 self.commands[cmd_name] = get_command_from_info(
-                    CommandInfo(name=cmd_name, callback=command),
+                    CommandInfo(
+                        name=cmd_name,
+                        cls=Command,
+                        callback=command,
+                        epilog=None if usage is None else f"headscope {words} {usage}".rstrip(),
+                        rich_help_panel=panel,
+                    ),
                     pretty_exceptions_short=False,
                     rich_markup_mode=self.rich_markup_mode,
                 )

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from headscope.data.files import write_text_atomically
-from headscope.errors import InputError, need
+from headscope.errors import InputError, OptionalPart, check_parts, need
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -79,10 +79,19 @@ def cache_file(options: ChatModel, key: Sequence[Any]) -> Path | None:
     return options.cache / digest[:2] / f"{digest}.json"
 
 
+#: What a language model is asked for where words are linked, as errors say it.
+ALIGNING = "word alignment by a language model"
+
+
+def chat_part(purpose: str) -> OptionalPart:
+    """What asking a language model needs."""
+    return OptionalPart(purpose, "llm", ("openai",))
+
+
 def check_endpoint(options: ChatModel, purpose: str) -> None:
     """Raise what the first request would: `MissingExtra` without the package, ``EndpointError``
     for an address or a key that cannot be used, or for no key where no answer is cached."""
-    need("openai", purpose, "llm")
+    check_parts([chat_part(purpose)])
     _url(options.base_url)
     cached = options.cache is not None and any(options.cache.glob("*/*.json"))
     if not cached or _first(KEY_VARIABLES) is not None:

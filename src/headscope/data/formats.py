@@ -26,7 +26,7 @@ from headscope.data.files import (
     plain_name,
     without_end,
 )
-from headscope.errors import InputError, first_line, need
+from headscope.errors import InputError, OptionalPart, first_line, need
 from headscope.installed import Parts
 
 #: Rows of a table that are read together.
@@ -216,6 +216,14 @@ def named_formats(path: str | Path) -> list[Format]:
     """The formats that a file's name allows; none where it says none."""
     ending = plain_name(Path(path)).suffix.lower()
     return [form for form in formats() if ending in form.endings]
+
+
+def file_parts(path: str | Path) -> Iterator[OptionalPart]:
+    """What reading a file with this name needs."""
+    if any(form.table is not None for form in named_formats(path)):
+        yield OptionalPart(f"reading {path}", "data", ("pyarrow",))
+    if Path(path).suffix.lower() == ".zst":
+        yield OptionalPart("reading zstd", "corpus", ("zstandard",))
 
 
 def format_of(path: Path) -> Format | None:

@@ -277,11 +277,11 @@ DEFAULT_TEMPLATE = Template(
 
 #: How settings take a template from the command line.
 TEMPLATE_OPTION = Option(
-    "The prompt up to where the target begins, with {source}, {source_language} and "
-    "{target_language}.",
+    "Prompt up to the target, with {source}, {source_language} and {target_language}.",
     typed=str,
     read=Template.from_option,
     held="template",
+    panel="Prompt",
 )
 
 

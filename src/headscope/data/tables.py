@@ -28,12 +28,13 @@ from headscope.data.files import (
 from headscope.data.formats import (
     Cells,
     Table,
+    file_parts,
     is_file_name,
     named_formats,
     opened_table,
     record_format,
 )
-from headscope.errors import InputError, first_line, need
+from headscope.errors import InputError, OptionalPart, first_line, need
 
 # Stands for a cell of a column that the file does not have, which is not the same as an empty one.
 ABSENT: Any = object()
@@ -400,6 +401,19 @@ def is_hub_name(name: str) -> bool:
     return bool(_HUB_NAME.fullmatch(name)) and not is_file_name(Path(name))
 
 
+#: Files of a folder that `datasets` wrote.
+_WRITTEN = ("dataset_dict.json", "dataset_info.json")
+
+
+def data_parts(data: str) -> Iterator[OptionalPart]:
+    """What reading a file, a dataset of the Hub or one in a folder needs."""
+    path = Path(data)
+    written = any((path / name).exists() for name in _WRITTEN)
+    if written or (not path.exists() and is_hub_name(data)):
+        yield OptionalPart(f"reading the dataset {data}", "data", ("datasets", "pyarrow"))
+    yield from file_parts(path)
+
+
 def is_dataset(data: str, split: str | None, otherwise: str) -> bool:
     """Whether data are a dataset, of the Hub or in a folder, and no file.
 
@@ -408,8 +422,7 @@ def is_dataset(data: str, split: str | None, otherwise: str) -> bool:
     """
     path = Path(data)
     if path.is_dir():
-        written = ("dataset_dict.json", "dataset_info.json")
-        if not any((path / name).exists() for name in written) and not any(
+        if not any((path / name).exists() for name in _WRITTEN) and not any(
             map(named_formats, files_below(path))
         ):
             raise InputError(f"{path} holds no {otherwise}")

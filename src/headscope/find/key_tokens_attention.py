@@ -159,6 +159,7 @@ class KeyTokens(Controlled):
             "second; repeatable.",
             flag="--word",
             metavar="WORD",
+            panel="Data",
         ),
     ]
     answer: Annotated[

@@ -59,13 +59,18 @@ class Lahis(Resampled):
 
     update_gate: Annotated[
         bool,
-        Option("As published: documents one by one, the gate trained a step after each."),
+        Option(
+            "As published: documents one by one, the gate trained a step after each.",
+            panel="Expert",
+        ),
     ] = False
     learning_rate: float = 1e-2
     weight_decay: float = 1e-2
     sums: Annotated[
         Literal["bfloat16"] | None,
-        Option("Add up over documents in this type, as published; without it exactly."),
+        Option(
+            "Add up over documents in this type, as published; without it exactly.", panel="Expert"
+        ),
     ] = field(default=None, metadata=GIVEN)
     seed: options.Seed = 0
     batch_tokens: options.BatchTokens = field(default=2048, metadata=UNSIGNED)

@@ -56,22 +56,28 @@ class MaskTraining(Settings):
             more. None: see `at_once`.
     """
 
-    start: Annotated[Start, Option("Begin with nearly all heads kept, or with nearly none.")] = (
-        "positive"
-    )
+    start: Annotated[
+        Start, Option("Begin with nearly all heads kept, or with nearly none.", panel="Expert")
+    ] = "positive"
     spread: float = 0.02
     steps: Annotated[int, Option("Steps, instead of those of the preset.", min=1, default=None)] = (
         6200
     )
-    batch: Annotated[int, Option("Samples of a step.", min=1)] = 16
-    learning_rate: Annotated[float, Option("How far a step goes.", default=None)] = 1e-2
+    batch: Annotated[int, Option("Samples of a step.", min=1, panel="Expert")] = 16
+    learning_rate: Annotated[
+        float, Option("How far a step goes.", default=None, panel="Expert")
+    ] = 1e-2
     final_learning_rate: float = 1e-4
     warmup: float = 0.1
     temperature: float = 4.0
     final_temperature: float = 0.05
     cooling: float = 0.4
-    penalty: Annotated[float, Option("What each kept head adds to the loss, in nats.")] = 0.0
-    feed_forward: Annotated[bool, Option("Train a gate of each feed-forward layer, too.")] = False
+    penalty: Annotated[
+        float, Option("What each kept head adds to the loss, in nats.", panel="Expert")
+    ] = 0.0
+    feed_forward: Annotated[
+        bool, Option("Train a gate of each feed-forward layer, too.", panel="Expert")
+    ] = False
     on: Annotated[
         Place, Option("Gate what a head writes, or its queries (it then attends evenly).")
     ] = "output"

@@ -154,7 +154,9 @@ class Patching(Resampled):
         seed: of the drawing and of the bootstrap over pairs.
     """
 
-    pairs: Annotated[int, Option("Pairs of prompts that are drawn.", flag="--prompts", min=1)] = 100
+    pairs: Annotated[
+        int, Option("Pairs of prompts that are drawn.", flag="--prompts", min=1, panel="Data")
+    ] = 100
     template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
         WORD_TEMPLATE, Template
     )
@@ -164,6 +166,7 @@ class Patching(Resampled):
         Option(
             "Patch every head also from an unrelated prompt, which takes as long again.",
             flag="--control/--no-control",
+            panel="Test",
         ),
     ] = True
     chat: options.Chat = None

@@ -151,13 +151,13 @@ class SoftGate(Settings):
         chat: whether prompts go through the chat template; None: where the tokenizer has one.
     """
 
-    learning_rate: Annotated[float, Option("How far a step goes.")] = 1e-2
+    learning_rate: Annotated[float, Option("How far a step goes.", panel="Expert")] = 1e-2
     weight_decay: float = 0.01
     epochs: Annotated[int, Option("How often each pair is learned from.", min=1)] = 2
     batch_size: Annotated[int, Option("Samples of a step.", flag="--batch", min=1)] = 1
     check_every: int = 25
     patience: int = 8
-    max_new_tokens: Annotated[int, Option("Longest generated answer.", min=1)] = 10
+    max_new_tokens: Annotated[int, Option("Longest generated answer.", min=1, panel="Expert")] = 10
     chat: options.Chat = None
     checkpointing: options.Checkpointing = False
     batch_tokens: options.BatchTokens = 8192

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from headscope import options
 from headscope.data import align
-from headscope.data.align import LlmAligner
-from headscope.data.chat import check_endpoint, default_cache
+from headscope.data.align import EFLOMAL, LlmAligner
+from headscope.data.chat import ALIGNING, chat_part, check_endpoint, default_cache
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
-from headscope.errors import InputError
+from headscope.errors import InputError, OptionalPart
 from headscope.find.scoring import Resampled
 from headscope.settings import GIVEN, UNSIGNED, MadeBy, Nested, Option, Settings
 
@@ -45,29 +46,47 @@ class HeadLinks(Settings):
             "Heads of --aligner heads: a run, a file, a list; without it found by eflomal's links.",
             flag="--align-heads",
             metavar="HEADS",
+            panel="Expert",
         ),
     ] = None
     k: Annotated[
         int | None,
-        Option("How many of the best; without it 10, at most a quarter.", "--align-k", min=1),
+        Option(
+            "How many of the best; without it 10, at most a quarter.",
+            "--align-k",
+            min=1,
+            panel="Expert",
+        ),
     ] = None
     rows: Annotated[
         options.QueryName | None,
-        Option("Of a word's own tokens, or those before; without it the better.", "--align-rows"),
+        Option(
+            "Of a word's own tokens, or those before; without it the better.",
+            "--align-rows",
+            panel="Expert",
+        ),
     ] = None
     weights: Annotated[
         Literal["mass", "peak"],
-        Option("Softmax weights on source words, or where the largest is.", "--align-weights"),
+        Option(
+            "Softmax weights on source words, or where the largest is.",
+            "--align-weights",
+            panel="Expert",
+        ),
     ] = "mass"
     prompts: Annotated[
         Literal["multiplied", "apart", "one"],
         Option(
-            "Both ways, multiplied or each linking one direction; or one way.", "--align-prompts"
+            "Both ways, multiplied or each linking one direction; or one way.",
+            "--align-prompts",
+            panel="Expert",
         ),
     ] = "multiplied"
     join: Annotated[
         Literal["intersection", "union", "grow-diag", "grow-diag-final-and"],
-        Option("How links of source and of target words are joined.", "--align-join"),
+        Option(
+            "How links of source and of target words are joined.", "--align-join", panel="Expert"
+        ),
     ] = "intersection"
 
     def __post_init__(self) -> None:
@@ -127,6 +146,20 @@ class TranslationScore(Resampled):
     batch_tokens: options.BatchTokens = field(default=8192, metadata=UNSIGNED)
     keep_peaks: options.KeepPeaks = field(default=False, metadata=UNSIGNED)
 
+    def parts(self) -> Iterator[OptionalPart]:
+        """What links words, as far as it does not depend on the data."""
+        yield from super().parts()
+        if self.llm is not None:
+            yield chat_part(ALIGNING)
+        elif self.aligner == "eflomal" or self.found_by_links:
+            yield EFLOMAL
+
+    @property
+    def found_by_links(self) -> bool:
+        """Whether heads link words that eflomal's links have to find first."""
+        how = self.head_links or HeadLinks()
+        return self.aligner == "heads" and not (how.heads and how.rows)
+
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.chance_draws < 0:
@@ -154,9 +187,8 @@ def check_aligner(pairs: PairFile, config: TranslationScore) -> None:
     endpoint that cannot be asked.
     """
     if config.llm is not None:
-        check_endpoint(config.llm, "word alignment by a language model")
-    how = config.head_links or HeadLinks()
-    if config.aligner == "heads" and not (how.heads and how.rows):
+        check_endpoint(config.llm, ALIGNING)
+    if config.found_by_links:
         align.check_aligner(pairs, "eflomal")
     if config.decode != "greedy":
         align.check_aligner(pairs, config.aligner)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import webbrowser
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ from headscope import options
 from headscope.data.languages import parse_direction
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
-from headscope.errors import need
+from headscope.errors import OptionalPart
 from headscope.heads import Head
 from headscope.live.inputs import Wanted
 from headscope.report.html import tag
@@ -65,18 +66,25 @@ class Explore(Settings):
     port: Annotated[int, Option("Port; 0 is a free one.", min=0, max=65535)] = 0
     allow_host: Annotated[
         tuple[str, ...],
-        Option("A further host name under which the page is opened; repeatable.", metavar="NAME"),
+        Option(
+            "A further host name under which the page is opened; repeatable.",
+            metavar="NAME",
+            panel="Expert",
+        ),
     ] = ()
     browser: Annotated[
         bool, Option("Open the page in a browser.", flag="--browser/--no-browser")
     ] = True
 
+    def parts(self) -> Iterator[OptionalPart]:
+        """What serves the page, too."""
+        yield from super().parts()
+        yield OptionalPart("the explorer", "live", ("starlette", "uvicorn"))
+
 
 def explore(config: Explore) -> str:
     """Serve the page until Ctrl-C; `MissingExtra` without the extra `live`."""
     config.model.whole_for("explore")
-    need("starlette", "the explorer", "live")
-    need("uvicorn", "the explorer", "live")
     from headscope.live.ending import ending
     from headscope.live.server import listen, serve
     from headscope.lm.prompting import uses_chat
@@ -178,4 +186,4 @@ def pocket_examples() -> list[tuple[str, Wanted]]:
     return examples
 
 
-command = Study(Explore, explore, out=None)
+command = Study(Explore, explore, out=None, usage="pocket --pair en-de")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import json
 import os
 import time
@@ -16,7 +15,8 @@ import torch
 
 from headscope.errors import (
     InputError,
-    MissingExtra,
+    OptionalPart,
+    check_parts,
     first_line,
     nearest,
     refuse_pipes,
@@ -317,9 +317,13 @@ def adapter_of(place: Path) -> str | None:
             f"{weights}: is missing, but {file.name} lies beside the model's weights; put the "
             "adapter's weights there (not pickled ones), or move its configuration elsewhere"
         )
-    if importlib.util.find_spec("peft") is None:
-        raise MissingExtra.needed(f"applying the adapter in {place}", "peft", "adapters")
+    check_parts([adapter_part(place)])
     return adapter_words(settings)
+
+
+def adapter_part(place: Path) -> OptionalPart:
+    """What applying the adapter beside a folder's weights needs."""
+    return OptionalPart(f"applying the adapter in {place}", "adapters", ("peft",))
 
 
 def about_adapter(name: str, adapter: str) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import importlib.util
 import json
 import struct
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,7 +20,7 @@ from typing import Any
 
 import torch
 
-from headscope.errors import InputError, MissingExtra, first_line, refuse_pipes
+from headscope.errors import InputError, OptionalPart, check_parts, first_line, refuse_pipes
 from headscope.lm.gguf_metadata import ADVICE, DIVISORS, LONG, SHORT, complete
 from headscope.lm.owners import LIBRARY
 
@@ -76,6 +75,11 @@ def is_gguf(name: str | Path) -> bool:
     return Path(name).suffix.lower() == ".gguf"
 
 
+def gguf_part(name: str | Path) -> OptionalPart:
+    """What reading such a file needs: transformers asks for both packages."""
+    return OptionalPart(f"reading {name}", "gguf", ("gguf", "accelerate"))
+
+
 @dataclass(frozen=True)
 class GgufFile:
     """What the head of a file says.
@@ -103,9 +107,7 @@ def open_gguf(path: Path, name: str) -> GgufFile:
     Raises `InputError` if it is no GGUF file, cut short, one part of several, or a package is
     missing.
     """
-    for package in ("gguf", "accelerate"):  # transformers asks for both
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtra.needed(f"reading {name}", package, "gguf")
+    check_parts([gguf_part(name)])
     refuse_pipes(path)
     status = path.stat()
     state = (status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)

@@ -23,12 +23,20 @@ from typing import Any, Literal, overload
 
 import torch
 
-from headscope.errors import InputError, MissingExtra, caution, first_line, out_of_memory
+from headscope.errors import (
+    InputError,
+    OptionalPart,
+    caution,
+    check_parts,
+    first_line,
+    out_of_memory,
+)
 from headscope.lm.attention.recording import capture_way
 from headscope.lm.checkpoints import (
     ADAPTER,
     about_adapter,
     adapter_of,
+    adapter_part,
     read_config,
     read_generation_config,
     resolve,
@@ -41,6 +49,7 @@ from headscope.lm.gguf import (
     GgufFile,
     check_all_read,
     ends_of_text,
+    gguf_part,
     is_gguf,
     lazily,
     open_gguf,
@@ -60,7 +69,13 @@ from headscope.lm.proofs import (
     seal,
 )
 from headscope.lm.shards import begin
-from headscope.lm.weights import computes_on_cpu, is_plain, keep_gradients, quantisation
+from headscope.lm.weights import (
+    computes_on_cpu,
+    is_plain,
+    keep_gradients,
+    quantisation,
+    quantised_part,
+)
 from headscope.progress import by_size
 from headscope.scratch import scratch
 
@@ -350,6 +365,22 @@ def dtype_of(name: str, on_cpu: bool) -> torch.dtype | Literal["auto"]:
     return _DTYPES[name]
 
 
+DEVICE_MAP = OptionalPart("device_map", "device-map", ("accelerate",))
+
+
+def parts_of(
+    name: str, device_map: str | None, quantise: str | None, tokenizer: str | None
+) -> Iterator[OptionalPart]:
+    """The optional parts of headscope that `load` needs with these arguments."""
+    yield from (gguf_part(file) for file in (name, tokenizer) if file and is_gguf(file))
+    if all((Path(name) / file).is_file() for file in ADAPTER):
+        yield adapter_part(Path(name))
+    if device_map is not None:
+        yield DEVICE_MAP
+    if quantise is not None:
+        yield quantised_part(quantise)
+
+
 def place_of(
     device: str | torch.device | None, device_map: str | Mapping[str, Any] | None = None
 ) -> torch.device:
@@ -357,8 +388,7 @@ def place_of(
     if device_map is not None:
         if device is not None:
             raise InputError("device and device_map were both given; give only one of them.")
-        if importlib.util.find_spec("accelerate") is None:
-            raise MissingExtra.needed("device_map", "accelerate", "device-map")
+        check_parts([DEVICE_MAP])
     if device is None:
         return torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     try:

@@ -18,7 +18,6 @@ stored.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import itertools
 import logging
 import math
@@ -30,7 +29,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from headscope.errors import InputError, MissingExtra
+from headscope.errors import InputError, OptionalPart, check_parts
 from headscope.lm.hooks import Forward, replaced_forwards
 from headscope.lm.owners import inner_model, interposing
 
@@ -137,6 +136,11 @@ def memory_limits(given: Iterable[str]) -> dict[int | str, str]:
     return limits
 
 
+def quantised_part(quantise: str) -> OptionalPart:
+    """What making such weights needs."""
+    return OptionalPart(f"quantise={quantise!r}", "quantised", ("bitsandbytes", "accelerate"))
+
+
 def quantisation(quantise: str, compute: torch.dtype) -> Any:
     """The ``quantization_config`` that makes 8- or 4-bit weights while a checkpoint is loaded.
 
@@ -145,9 +149,7 @@ def quantisation(quantise: str, compute: torch.dtype) -> Any:
     """
     if quantise not in QUANTISE:
         raise InputError(f"quantise is {quantise!r}; it must be {' or '.join(QUANTISE)}.")
-    for package in ("bitsandbytes", "accelerate"):
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtra.needed(f"quantise={quantise!r}", package, "quantised")
+    check_parts([quantised_part(quantise)])
     from transformers import BitsAndBytesConfig
 
     # It warns in every forward pass that it rounds activations, which is what it is there for, and

@@ -147,7 +147,7 @@ def _show(result: PaperResult | PapersResult | Listed, run: Path) -> Shown:
     return show_paper(result, run)
 
 
-command = Study(ReproduceOrList, _run, show=_show, failure=_failure)
+command = Study(ReproduceOrList, _run, show=_show, failure=_failure, usage="lahis --list")
 #: How finished runs of one paper and of all are read again.
 paper = replace(command, result=PaperResult)
 papers = replace(command, result=PapersResult)

@@ -45,32 +45,51 @@ class PaperData(Settings):
     documents: options.DocumentFiles = field(default=(), metadata=UNSIGNED)
     tasks: Annotated[
         tuple[str, ...],
-        Option("A task of inputs and outputs, or a folder of such; repeatable.", metavar="FILE"),
+        Option(
+            "A task of inputs and outputs, or a folder of such; repeatable.",
+            metavar="FILE",
+            panel="Data",
+        ),
     ] = field(default=(), metadata=UNSIGNED)
     benchmarks: Annotated[
         tuple[str, ...],
-        Option("A task of lm-evaluation-harness, or its file; repeatable.", metavar="NAME"),
+        Option(
+            "A task of lm-evaluation-harness, or its file; repeatable.",
+            metavar="NAME",
+            panel="Data",
+        ),
     ] = ()
     questions: Annotated[
         tuple[str, ...],
-        Option("Questions with contexts and answers; repeatable.", metavar="LANG=FILE"),
+        Option(
+            "Questions with contexts and answers; repeatable.", metavar="LANG=FILE", panel="Data"
+        ),
     ] = field(default=(), metadata=UNSIGNED)
     summaries: Annotated[
-        tuple[str, ...], Option("Texts with summaries; repeatable.", metavar="LANG=FILE")
+        tuple[str, ...],
+        Option("Texts with summaries; repeatable.", metavar="LANG=FILE", panel="Data"),
     ] = field(default=(), metadata=UNSIGNED)
     statements: Annotated[
         tuple[str, ...],
-        Option("Contradicting statements of two languages; repeatable.", metavar="PAIR=FILE"),
+        Option(
+            "Contradicting statements of two languages; repeatable.",
+            metavar="PAIR=FILE",
+            panel="Data",
+        ),
     ] = field(default=(), metadata=UNSIGNED)
     # In their order.
     checkpoints: Annotated[
         tuple[str, ...],
-        Option("A revision of the model in its training; repeatable.", metavar="REVISION"),
+        Option(
+            "A revision of the model in its training; repeatable.", metavar="REVISION", panel="Data"
+        ),
     ] = ()
     # Such as the other sizes of a family.
     others: Annotated[
         tuple[str, ...],
-        Option("Another model to compare, such as its base; repeatable.", metavar="MODEL"),
+        Option(
+            "Another model to compare, such as its base; repeatable.", metavar="MODEL", panel="Data"
+        ),
     ] = ()
 
     def digests(self) -> dict[str, str]:
@@ -92,7 +111,8 @@ class Steering(Settings):
 
     limit: options.Limit = None
     draws: Annotated[
-        int | None, Option("Draws of random heads; without it as the experiment takes.", min=1)
+        int | None,
+        Option("Draws of random heads; without it as the experiment takes.", min=1, panel="Test"),
     ] = None
     k: Annotated[
         Amount | None,
@@ -100,26 +120,31 @@ class Steering(Settings):
     ] = None
     aligner: Annotated[
         options.AlignerName | None,
-        Option("What links words: the data's links, eflomal, or --llm-model."),
+        Option("What links words: the data's links, eflomal, or --llm-model.", panel="Expert"),
     ] = None
     measure: Annotated[tuple[str, ...], replace(options.MEASURES, read=_each_once)] = ()
-    rank: Annotated[options.RankName | None, Option("What --k cuts translation scores by.")] = None
-    shots: Annotated[int | None, Option("Examples put before each input or sentence.", min=0)] = (
-        None
-    )
+    rank: Annotated[
+        options.RankName | None, Option("What --k cuts translation scores by.", panel="Expert")
+    ] = None
+    shots: Annotated[
+        int | None, Option("Examples put before each input or sentence.", min=0, panel="Prompt")
+    ] = None
     chat: options.Chat = None
     instruction: Instruction = None
-    steps: Annotated[int | None, Option("Steps of the training of a mask.", min=1)] = None
+    steps: Annotated[
+        int | None, Option("Steps of the training of a mask.", min=1, panel="Expert")
+    ] = None
     protocol: Annotated[
         Literal["published", "own"] | None,
         Option(
             "As the paper's public code asks and counts, or as headscope does by itself; without "
-            "it published, but own for pocket."
+            "it published, but own for pocket.",
+            panel="Expert",
         ),
     ] = None
     decode: Annotated[
         options.DecodeName | None,
-        Option("Score the reference, or the model's own translation."),
+        Option("Score the reference, or the model's own translation.", panel="Expert"),
     ] = None
 
     def __post_init__(self) -> None:

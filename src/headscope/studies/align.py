@@ -7,18 +7,21 @@ same command does not compute it twice.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from headscope import options
 from headscope.data.align import (
+    EFLOMAL,
     AlignWords,
     LlmAligner,
     align_file,
     choose_aligner,
     linked_pairs,
 )
+from headscope.data.chat import ALIGNING, chat_part
 from headscope.data.files import write_text_atomically
 from headscope.data.pairs import (
     ALIGN_FORMAT,
@@ -29,7 +32,7 @@ from headscope.data.pairs import (
     write_pairs,
 )
 from headscope.data.split import draw_shots
-from headscope.errors import InputError, naming
+from headscope.errors import InputError, OptionalPart, naming
 from headscope.find.translation_score_config import (
     NOT_LINKING,
     TranslationScore,
@@ -75,7 +78,9 @@ class Align(Settings):
     extra: Annotated[
         tuple[str, ...],
         Option(
-            "More sentence pairs, without links, that help eflomal; repeatable.", metavar="DATA"
+            "More sentence pairs, without links, that help eflomal; repeatable.",
+            metavar="DATA",
+            panel="Data",
         ),
     ] = ()
     llm: Annotated[LlmAligner | None, MadeBy(_annotator)] = None
@@ -84,7 +89,18 @@ class Align(Settings):
     ] = field(default_factory=by_heads)
     model: Annotated[ModelChoice, TEMPLATED] = field(default_factory=ModelChoice)
     shots: options.Shots = 0
-    overwrite: Annotated[bool, Option("Replace what the file given by --out holds.")] = False
+    overwrite: Annotated[
+        bool, Option("Replace what the file given by --out holds.", panel="Running")
+    ] = False
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """What the aligner needs; a model is read for heads alone."""
+        if self.aligner == "heads":
+            yield from super().parts()
+        if self.aligner == "eflomal":
+            yield EFLOMAL
+        if self.llm is not None:
+            yield chat_part(ALIGNING)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -201,4 +217,6 @@ def _stored(path: Path, key: Signature, overwrite: bool) -> dict[str, Any] | Non
     )
 
 
-command = Study(Align, align, _line, out=OUT_FILE)
+command = Study(
+    Align, align, _line, out=OUT_FILE, usage="--data en-de.tsv --pair en-de --out linked.tsv"
+)

@@ -7,7 +7,7 @@ sentences, or two halves of the data given, split by a hash of the source senten
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from headscope import options
 from headscope.compare.overlap_sets import overlaps
 from headscope.data.pairs import PairFile
+from headscope.errors import OptionalPart
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, SelectedHeads, planned
 from headscope.evidence.headline import few_sets, resolution
 from headscope.evidence.pace import Pacing
@@ -47,6 +48,7 @@ from headscope.studies.going_on import Spent, going_on
 from headscope.studies.models import PROMPTED_ARGUMENT, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import (
     PairsChoice,
+    aligner_parts,
     find_and_check,
     first_prompts,
     pair_cautions,
@@ -97,6 +99,15 @@ class Atlas(Controlled):
     def __post_init__(self) -> None:
         check_thresholds(self.threshold, self.inactive)
         super().__post_init__()
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """What links words, too."""
+        from headscope.find.translation_score_config import check_aligner
+
+        yield from super().parts()
+        yield from aligner_parts(
+            self.pairs, self.model.model, lambda pairs: check_aligner(pairs, self.score)
+        )
 
 
 def atlas(
@@ -268,4 +279,4 @@ def _check(
     return evidence, details
 
 
-command = Study(Atlas, atlas, result=AtlasResult, show=show_atlas)
+command = Study(Atlas, atlas, result=AtlasResult, show=show_atlas, usage="pocket --pair en-de")

@@ -136,4 +136,6 @@ def _size(size: int) -> str:
     return f"{size / 1e9:8.2f} GB" if size >= 1e8 else f"{size / 1e6:8.2f} MB"
 
 
-command = Study(Cache, _cache, _text, out=None, loads=lambda config: config.gguf is not None)
+command = Study(
+    Cache, _cache, _text, out=None, loads=lambda config: config.gguf is not None, usage="--prune 30"
+)

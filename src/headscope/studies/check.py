@@ -126,4 +126,4 @@ def _failure(result: CheckResult) -> str | None:
     )
 
 
-command = Study(Check, check, show=_show, out=None, failure=_failure)
+command = Study(Check, check, show=_show, out=None, failure=_failure, usage="pocket")

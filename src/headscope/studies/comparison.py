@@ -211,6 +211,7 @@ class Comparison(Generic[Config, Part]):
         cautions: what weakens the answer, beside what weakens any, in sentences.
         sign: what the details add to the run's signature, such as links that have no seed.
         plan: heads to conditions, the model as it is first.
+        usage: arguments as an example, as of a `Study`.
     """
 
     command: str
@@ -232,11 +233,12 @@ class Comparison(Generic[Config, Part]):
     cautions: Callable[[Evidence, Any], Iterable[str]] = lambda found, details: ()
     sign: Callable[[Any], str] = lambda details: ""
     plan: Callable[[Sequence[Any], Config, Basis], Iterable[Condition]] = beside_controls
+    usage: str | None = None
 
     @property
     def study(self) -> Study:
         """Its command, page and function."""
-        return Study(self.settings, self.run, result=self.result, show=self.page)
+        return Study(self.settings, self.run, result=self.result, show=self.page, usage=self.usage)
 
     def page(self, result: ComparedResult, run: Path) -> Shown:
         """The page of a result in its run folder."""

@@ -34,26 +34,29 @@ class DocumentsChoice(Settings):
     data: Annotated[
         tuple[str, ...],
         Option(
-            "Documents: text file (.txt, one a line), JSON Lines, Parquet, CSV, …, or Hub "
-            "dataset; LANG may be left out where a column says it; repeatable. May be left out for "
-            "pocket.",
+            "Documents: a file (.txt, one a line; JSON Lines, Parquet, CSV, …) or Hub dataset, "
+            "without LANG where a column says it; repeatable. May be left out for pocket.",
             metavar="LANG=DATA",
             held="documents",
+            panel="Data",
         ),
     ] = field(default=(), metadata=UNSIGNED)
     text_column: options.TextColumn = "text"
     language_column: options.LanguageColumn = None
     languages: Annotated[
         tuple[str, ...],
-        Option("Only these languages; repeatable.", flag="--language", metavar="CODE"),
+        Option(
+            "Only these languages; repeatable.", flag="--language", metavar="CODE", panel="Data"
+        ),
     ] = ()
-    split: Annotated[str | None, Option("Split of a dataset.")] = None
+    split: Annotated[str | None, Option("Split of a dataset.", panel="Data")] = None
     limit: Annotated[
         int | None,
         Option(
-            "Read the first so many documents of each language, and insist on them; without it "
-            "1000, or for pocket its own 200.",
+            "Exactly the first so many documents of each language; without it 1000, or for pocket "
+            "its own 200.",
             min=1,
+            panel="Data",
         ),
     ] = None
 

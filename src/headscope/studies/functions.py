@@ -40,6 +40,7 @@ from headscope.scratch import scratch
 from headscope.settings import Final, GivenOption, Held, build, options_in, plain_type
 from headscope.studies.bars import chosen
 from headscope.studies.models import given_geometry, given_model
+from headscope.studies.named_data import check_parts_of
 from headscope.studies.registry import study_of
 
 _SIDES = ("source_language", "target_language")
@@ -98,6 +99,7 @@ def function_of(command: str) -> Callable[..., Any]:
         ):
             typed.update(_typed(options, {**given, **model}))
             settings = build(study.settings, typed)
+            check_parts_of(settings)
             functions = [
                 name
                 for name, value in given.items()

@@ -247,4 +247,5 @@ command = Study(
     _text,
     out=Option("The file to write.", metavar="FILE"),
     loads=False,
+    usage="runs/found --k 20 --out heads.csv",
 )

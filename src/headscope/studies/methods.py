@@ -37,4 +37,4 @@ def _text(result: MethodsList) -> str:
     )
 
 
-command = Study(Methods, _methods, _text, out=None)
+command = Study(Methods, _methods, _text, out=None, usage="")

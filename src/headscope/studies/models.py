@@ -16,7 +16,7 @@ from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, cast
 
 from headscope import options
-from headscope.errors import InputError, MissingExtra, ModelError, caution, need
+from headscope.errors import InputError, MissingExtra, ModelError, OptionalPart, caution
 from headscope.executors import Execution
 from headscope.heads import Geometry
 from headscope.own import digest_of
@@ -40,9 +40,7 @@ AnyResult = TypeVar("AnyResult", bound=Result)
 _KEPT: ContextVar[dict[ModelChoice, LanguageModel] | None] = ContextVar("kept model", default=None)
 #: The model that `given_model` stands for, with its choice.
 _GIVEN: ContextVar[tuple[ModelChoice, LanguageModel] | None] = ContextVar("given", default=None)
-_MODEL = Option(
-    "pocket (bundled), a Hub id, a folder, or a GGUF file.", metavar="MODEL", held="model"
-)
+_MODEL = Option("A Hub id, a folder or a GGUF file.", metavar="MODEL", held="model")
 #: For commands whose subject is the model: it is named by its place.
 MODEL_ARGUMENT = Nested(changed={"model": dataclasses.replace(_MODEL, argument=True)})
 #: For commands whose prompts may go through a chat template.
@@ -50,7 +48,7 @@ TEMPLATED = Nested(changed={"system": options.SYSTEM})
 #: For those of them that also write texts, be it to see whether the model does the task.
 PROMPTED = Nested(changed={**TEMPLATED.changed, "generation_config": options.GENERATION_CONFIG})
 PROMPTED_ARGUMENT = Nested(changed={**MODEL_ARGUMENT.changed, **PROMPTED.changed})
-DTYPE = Option("auto: float32 on CPU, else the checkpoint's own.")
+DTYPE = Option("auto: float32 on CPU, else the checkpoint's own.", panel="Model loading")
 
 
 @dataclass(frozen=True)
@@ -58,19 +56,23 @@ class ModelChoice(Settings):
     """Which model, and how it is loaded (see `headscope.load`)."""
 
     model: Annotated[str, _MODEL] = POCKET
-    revision: Annotated[str | None, Option("Branch, tag or commit of a Hub model.")] = None
+    revision: Annotated[
+        str | None, Option("Branch, tag or commit of a Hub model.", panel="Model loading")
+    ] = None
     device: Annotated[
-        str | None, Option("Such as cpu or cuda:1; without it the first GPU, or CPU.")
+        str | None,
+        Option("Such as cpu or cuda:1; without it the first GPU, or CPU.", panel="Model loading"),
     ] = field(default=None, metadata=UNSIGNED)
     dtype: Annotated[DtypeName, DTYPE] = "auto"
-    device_map: Annotated[str | None, Option("Placement over several devices, such as auto.")] = (
-        field(default=None, metadata=UNSIGNED)
-    )
+    device_map: Annotated[
+        str | None, Option("Placement over several devices, such as auto.", panel="Expert")
+    ] = field(default=None, metadata=UNSIGNED)
     tp_plan: Annotated[
         Literal["auto"] | None,
         Option(
             "auto: divide every layer's heads among the processes that torchrun started, each on "
-            "its GPU."
+            "its GPU.",
+            panel="Expert",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     max_memory: Annotated[
@@ -79,6 +81,7 @@ class ModelChoice(Settings):
             "With --device-map auto: weights a device takes at most, such as 0=20GiB or "
             "cpu=64GiB; repeatable. What fits nowhere waits on disk.",
             metavar="DEVICE=SIZE",
+            panel="Expert",
         ),
     ] = field(default=(), metadata=UNSIGNED)
     offload_folder: Annotated[
@@ -87,29 +90,40 @@ class ModelChoice(Settings):
             "With --device-map: where weights wait that cannot be read from the checkpoint as "
             "they are; removed at the end.",
             metavar="DIR",
+            panel="Expert",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     quantise: Annotated[
         Literal["8bit", "4bit"] | None,
-        Option("Load the weights of an ordinary checkpoint in 8 bits (LLM.int8) or 4 (NF4)."),
+        Option("Weights in 8 bits (LLM.int8) or 4 (NF4).", panel="Model loading"),
     ] = field(default=None, metadata=GIVEN)
     # What it reads is in every signature, so where it lies need not be.
     tokenizer: Annotated[
         str | None,
         Option(
-            "Take the tokenizer from here: a folder, a Hub id, or a GGUF file.", metavar="MODEL"
+            "Take the tokenizer from here: a folder, a Hub id, or a GGUF file.",
+            metavar="MODEL",
+            panel="Expert",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     check: Annotated[
         Literal["once", "always", "never"],
         Option(
             "When the model proves that its heads can be reached: once as it is loaded here (the "
-            "verdict is kept), always, or never."
+            "verdict is kept), always, or never.",
+            panel="Expert",
         ),
     ] = field(default="once", metadata=UNSIGNED)
     # Options of commands with prompts alone: see `TEMPLATED` and `PROMPTED`.
     system: str | None = field(default=None, metadata=GIVEN)
     generation_config: bool | None = field(default=None, metadata=GIVEN)
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """What loading the model needs; nothing of one that is loaded."""
+        from headscope.lm.loading import parts_of
+
+        if self._plain != (_GIVEN.get() or (None,))[0]:
+            yield from parts_of(self.model, self.device_map, self.quantise, self.tokenizer)
 
     @property
     def _plain(self) -> ModelChoice:
@@ -204,7 +218,6 @@ class ModelChoice(Settings):
         if not execution.elsewhere:
             return
         self.whole_for("a command with workers")
-        need("datatrove", "work in several processes", "corpus")
         given = _GIVEN.get()
         if given is not None and self._plain == given[0] and given[1].folder is None:
             raise InputError(

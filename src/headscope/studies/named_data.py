@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from headscope.data.files import files_below
+from headscope.data.formats import file_parts
+from headscope.data.tables import data_parts
+from headscope.errors import OptionalPart, check_parts
 from headscope.runs import file_digest
+from headscope.settings import Option, Settings, marked
 
 
 def data_digests(places: Iterable[str]) -> dict[str, str]:
@@ -36,6 +41,27 @@ def _digest(path: Path, place: str) -> str:
     for file in files_below(path):
         total.update(f"{file.relative_to(path)}\0{file_digest(file)}\n".encode())
     return total.hexdigest()
+
+
+def check_parts_of(settings: Any) -> None:
+    """Raise `MissingExtra`, in one sentence, for all that these settings and their data need and
+    that is not installed."""
+    if isinstance(settings, Settings):
+        check_parts((*settings.parts(), *_parts_of_data(settings)))
+
+
+def _parts_of_data(settings: Settings) -> Iterator[OptionalPart]:
+    owner: Any = type(settings)
+    for name, (_, mark) in marked(owner).items():
+        value = getattr(settings, name)
+        if isinstance(value, Settings):
+            yield from _parts_of_data(value)
+        elif isinstance(mark, Option) and mark.held in ("pairs", "documents", "examples") and value:
+            named, plain = split_named([value] if isinstance(value, str) else value)
+            # Tasks are called by names that datasets could have.
+            parts = file_parts if mark.held == "examples" else data_parts
+            for place in (*(place for _, place in named), *plain):
+                yield from parts(place)
 
 
 def split_named(data: Iterable[str]) -> tuple[list[tuple[str, str]], list[str]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeAlias
 
 from headscope import options
+from headscope.data.align import EFLOMAL
 from headscope.data.languages import parse_direction, same_language
 from headscope.data.pairs import PairFile, PairSource, SentencePair, direction_of, read_pairs
 from headscope.data.split import (
@@ -19,7 +20,7 @@ from headscope.data.split import (
     leakage,
     text_digests,
 )
-from headscope.errors import InputError, naming, nearest
+from headscope.errors import InputError, MissingExtra, OptionalPart, naming, nearest
 from headscope.evidence.runner import prompts_of
 from headscope.settings import GIVEN, UNSIGNED, Option, Settings
 from headscope.studies.baseline import check_translations
@@ -60,10 +61,11 @@ class PairsChoice(Settings):
     data: Annotated[
         tuple[str, ...],
         Option(
-            "File (TSV, CSV, JSON, Parquet, …), FLORES folder, or Hub dataset; with several "
-            "pairs PAIR=DATA, repeatable. May be left out for pocket.",
+            "File (TSV, CSV, JSON, Parquet, …), FLORES folder or Hub dataset; PAIR=DATA if "
+            "several. Not needed for pocket.",
             metavar="DATA",
             held="pairs",
+            panel="Data",
         ),
     ] = field(default=(), metadata=UNSIGNED)
     source_language: options.SourceLanguage = None
@@ -125,6 +127,21 @@ def read_directions(
     if not choice.shots and not reference:
         return directions
     return _with_examples(directions, choice, model, seed, reference)
+
+
+def aligner_parts(
+    choice: PairsChoice, model: str, check: Callable[[PairFile], object]
+) -> Iterator[OptionalPart]:
+    """What links the words of such pairs: eflomal, where `check`, given the first pair of each
+    direction, wants it and it is not installed."""
+    if EFLOMAL.missing:
+        split = None if choice.split in HALVES else choice.split
+        first = dataclasses.replace(choice, split=split, limit=1, shots=0, shots_data=())
+        try:
+            for pairs in read_directions(first, model, "dev").values():
+                check(pairs)
+        except MissingExtra as error:
+            yield from error.parts
 
 
 def _usual(directions: int) -> int:

@@ -42,24 +42,30 @@ class QuestionsChoice(Settings):
             "Parquet, CSV, …) with context, question and answers. May be left out for pocket.",
             metavar="FILE",
             held="pairs",
+            panel="Data",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     test_data: Annotated[
-        str | None, Option("Test on this file instead of a part of --data.", metavar="FILE")
+        str | None,
+        Option("Test on this file instead of a part of --data.", metavar="FILE", panel="Data"),
     ] = field(default=None, metadata=UNSIGNED)
     language: Annotated[
-        str | None, Option("Language of the questions, for the prompt's words.", metavar="CODE")
+        str | None,
+        Option("Language of the questions, for the prompt's words.", metavar="CODE", panel="Data"),
     ] = None
     kind: Annotated[
         QuestionKind,
         Option(
             "Of pocket's own questions: the fact asked for is told alone, in another language; or "
-            "beside another fact, in the question's language, in another one, or half of each."
+            "beside another fact, in the question's language, in another one, or half of each.",
+            panel="Data",
         ),
     ] = KINDS[0]
-    train: Annotated[int, Option("Pairs to learn from.", min=1)] = 200
-    stop: Annotated[int, Option("Other pairs, on which training is stopped.", min=1)] = 100
-    test: Annotated[int, Option("Questions tested on, of neither.", min=1)] = 500
+    train: Annotated[int, Option("Pairs to learn from.", min=1, panel="Data")] = 200
+    stop: Annotated[
+        int, Option("Other pairs, on which training is stopped.", min=1, panel="Data")
+    ] = 100
+    test: Annotated[int, Option("Questions tested on, of neither.", min=1, panel="Data")] = 500
     limit: options.Limit = None
 
 

@@ -1,6 +1,6 @@
 """Every study by its command, in its module, of which none is read before it is asked for.
 
-A line of `COMMANDS` is all that a new study needs. One of `find` that says what it measures is a
+A line of `BY_PANEL` is all that a new study needs. One of `find` that says what it measures is a
 method: `headscope methods` lists it, and a survey runs it if it has a `survey`.
 """
 
@@ -16,64 +16,96 @@ from headscope.find.registry import Method
 from headscope.installed import cannot_load, doubled, registered
 from headscope.studies.study import Study
 
-#: The module of each study by the words of its command, in the order of help; its study is the
-#: module's `command`.
-COMMANDS = {
-    "atlas": "headscope.studies.atlas",
-    "explore": "headscope.live.command",
-    "align": "headscope.studies.align",
-    "find translation-score": "headscope.studies.find.translation_score",
-    "find key-tokens": "headscope.studies.find.key_tokens",
-    "find soft-gate": "headscope.studies.find.soft_gate",
-    "find causal-gating": "headscope.studies.find.causal_gating",
-    "find lahis": "headscope.studies.find.lahis",
-    "find first-order": "headscope.studies.find.first_order",
-    "find attribution": "headscope.studies.find.attribution",
-    "find mask": "headscope.studies.find.mask",
-    "find induction": "headscope.studies.find.induction",
-    "find retrieval": "headscope.studies.find.retrieval",
-    "find patching": "headscope.studies.find.patching",
-    "find knockouts": "headscope.studies.find.knockouts",
-    "compare overlap": "headscope.studies.compare.overlap",
-    "compare methods": "headscope.studies.compare.methods",
-    "compare formation": "headscope.studies.compare.formation",
-    "compare classes": "headscope.studies.compare.classes",
-    "compare masks": "headscope.studies.compare.masks",
-    "compare states": "headscope.studies.compare.states",
-    "verify removal": "headscope.studies.verify.removal",
-    "verify heads": "headscope.studies.verify.heads",
-    "verify circuit": "headscope.studies.verify.circuit",
-    "verify alignment": "headscope.studies.verify.alignment",
-    "verify tasks": "headscope.studies.verify.tasks",
-    "verify attention": "headscope.studies.verify.attention",
-    "verify one-by-one": "headscope.studies.verify.one_by_one",
-    "verify perplexity": "headscope.studies.verify.perplexity",
-    "verify layers": "headscope.studies.verify.layers",
-    "verify summaries": "headscope.studies.verify.summaries",
-    "verify off-target": "headscope.studies.verify.off_target",
-    "verify transfer": "headscope.studies.verify.transfer",
-    "verify measure": "headscope.studies.verify.measure",
-    "verify failures": "headscope.studies.verify.failures",
-    "verify mask": "headscope.studies.verify.mask",
-    "verify scaling": "headscope.studies.verify.scaling",
-    "verify families": "headscope.studies.verify.families",
-    "use adapt": "headscope.studies.use.adapt",
-    "use simultaneous": "headscope.studies.use.simultaneous",
-    "use export": "headscope.studies.use.export",
-    "use rate": "headscope.studies.use.rate",
-    "use mix": "headscope.studies.use.mix",
-    "survey": "headscope.studies.survey",
-    "reproduce": "headscope.papers.command",
-    "methods": "headscope.studies.methods",
-    "report": "headscope.studies.report",
-    "heads": "headscope.studies.heads",
-    "check": "headscope.studies.check",
-    "cache": "headscope.studies.cache",
-    "pocket sample": "headscope.studies.pocket.sample",
-    "pocket tasks": "headscope.studies.pocket.tasks",
-    "pocket train": "headscope.studies.pocket.train",
-    "pocket trater": "headscope.papers.trater.experiment",
+#: The module of each study by the words of its command, under the panel of its group's help and in
+#: the order of help; its study is the module's `command`.
+BY_PANEL = {
+    "Start": {
+        "check": "headscope.studies.check",
+        "atlas": "headscope.studies.atlas",
+        "explore": "headscope.live.command",
+        "survey": "headscope.studies.survey",
+    },
+    "Translation": {
+        "find translation-score": "headscope.studies.find.translation_score",
+        "find key-tokens": "headscope.studies.find.key_tokens",
+        "verify removal": "headscope.studies.verify.removal",
+        "verify failures": "headscope.studies.verify.failures",
+        "verify one-by-one": "headscope.studies.verify.one_by_one",
+        "verify alignment": "headscope.studies.verify.alignment",
+        "verify measure": "headscope.studies.verify.measure",
+    },
+    "Any task": {
+        "find attribution": "headscope.studies.find.attribution",
+        "find patching": "headscope.studies.find.patching",
+        "find knockouts": "headscope.studies.find.knockouts",
+        "find causal-gating": "headscope.studies.find.causal_gating",
+        "verify circuit": "headscope.studies.verify.circuit",
+        "verify heads": "headscope.studies.verify.heads",
+        "verify tasks": "headscope.studies.verify.tasks",
+    },
+    "Repeating and copying": {
+        "find induction": "headscope.studies.find.induction",
+        "find retrieval": "headscope.studies.find.retrieval",
+    },
+    "LAHIS: heads of languages": {
+        "find lahis": "headscope.studies.find.lahis",
+        "find first-order": "headscope.studies.find.first_order",
+        "find soft-gate": "headscope.studies.find.soft_gate",
+        "verify perplexity": "headscope.studies.verify.perplexity",
+        "verify layers": "headscope.studies.verify.layers",
+        "verify summaries": "headscope.studies.verify.summaries",
+        "verify off-target": "headscope.studies.verify.off_target",
+        "verify transfer": "headscope.studies.verify.transfer",
+    },
+    "Sets and scores": {
+        "compare overlap": "headscope.studies.compare.overlap",
+        "compare methods": "headscope.studies.compare.methods",
+        "compare classes": "headscope.studies.compare.classes",
+        "compare formation": "headscope.studies.compare.formation",
+    },
+    "Heads Up!: masks of heads": {
+        "find mask": "headscope.studies.find.mask",
+        "verify mask": "headscope.studies.verify.mask",
+        "verify scaling": "headscope.studies.verify.scaling",
+        "verify families": "headscope.studies.verify.families",
+        "verify attention": "headscope.studies.verify.attention",
+        "compare masks": "headscope.studies.compare.masks",
+        "compare states": "headscope.studies.compare.states",
+    },
+    "Models": {
+        "use adapt": "headscope.studies.use.adapt",
+        "use export": "headscope.studies.use.export",
+        "use simultaneous": "headscope.studies.use.simultaneous",
+    },
+    "Corpora": {
+        "use rate": "headscope.studies.use.rate",
+        "use mix": "headscope.studies.use.mix",
+    },
+    "Steps": {
+        "align": "headscope.studies.align",
+        "methods": "headscope.studies.methods",
+    },
+    "Papers": {
+        "reproduce": "headscope.papers.command",
+    },
+    "Runs": {
+        "report": "headscope.studies.report",
+        "heads": "headscope.studies.heads",
+    },
+    "Upkeep": {
+        "cache": "headscope.studies.cache",
+    },
+    "The bundled model": {
+        "pocket sample": "headscope.studies.pocket.sample",
+        "pocket tasks": "headscope.studies.pocket.tasks",
+        "pocket train": "headscope.studies.pocket.train",
+        "pocket trater": "headscope.papers.trater.experiment",
+    },
 }
+COMMANDS = {command: module for part in BY_PANEL.values() for command, module in part.items()}
+PANEL_OF = {command: panel for panel, part in BY_PANEL.items() for command in part}
+#: The panel of the commands of installed packages.
+INSTALLED = "Installed packages"
 
 
 #: Verbs under which installed packages may register commands.

@@ -281,4 +281,4 @@ def _text(result: Reports) -> str:
     return "\n".join([*overview, *(f"report: {file}" for file in result.reports)])
 
 
-command = Study(Report, _report, _text, out=OUT_FILE)
+command = Study(Report, _report, _text, out=OUT_FILE, usage="runs/found")

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from headscope.runs import Result
     from headscope.studies.survey_plans import SurveyPlan
 
-RUN_FOLDER = Option("The run folder; without it runs/COMMAND-HASH.", metavar="DIR", default=None)
-OUT_FILE = Option("The file to write.", metavar="FILE", default=None)
+RUN_FOLDER = Option(
+    "The run folder; without it runs/COMMAND-HASH.", metavar="DIR", default=None, panel="Running"
+)
+OUT_FILE = Option("The file to write.", metavar="FILE", default=None, panel="Running")
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Study:
             out.
         measures, needs: of such a method what a head's score says, in one line, and what data it
             needs; a method that `find.registry` has says so there.
+        usage: arguments as an example, which work on the bundled model where they can; None: no
+            example.
         instead: what is told of the options without a run, as JSON and as text, which may come in
             pieces; None: nothing.
     """
@@ -54,6 +58,7 @@ class Study:
     survey: Callable[[SurveyPlan], Any] | None = None
     measures: str = ""
     needs: str = ""
+    usage: str | None = None
     instead: Callable[[Mapping[str, Any]], tuple[Mapping[str, Any], str | Iterable[str]] | None] = (
         lambda given: None
     )

@@ -108,7 +108,8 @@ class Survey(Settings):
         ),
     ] = field(default=None, metadata=GIVEN)
     draws: Annotated[
-        int | None, Option(f"With --judge: random rankings; without it {DRAWS}.", min=1)
+        int | None,
+        Option(f"With --judge: random rankings; without it {DRAWS}.", min=1, panel="Test"),
     ] = field(default=None, metadata=GIVEN)
 
     def __post_init__(self) -> None:
@@ -283,4 +284,4 @@ def _show(result: SurveyResult, run: Path) -> Shown:
     return replace(shown, sections=[*shown.sections, Section("What was run", [ran], brief=True)])
 
 
-command = Study(Survey, survey, result=SurveyResult, show=_show)
+command = Study(Survey, survey, result=SurveyResult, show=_show, usage="pocket --quick")

@@ -28,17 +28,21 @@ class SurveyData(Settings):
     documents: options.DocumentFiles = field(default=(), metadata=UNSIGNED)
     task: options.Tasks = field(default=(), metadata=UNSIGNED)
     questions: Annotated[
-        str | None, Option("Questions with contexts and answers.", metavar="FILE")
+        str | None, Option("Questions with contexts and answers.", metavar="FILE", panel="Data")
     ] = field(default=None, metadata=UNSIGNED)
     needles: Annotated[
-        str | None, Option("Facts with a question and a text to hide them in.", metavar="FILE")
+        str | None,
+        Option("Facts with a question and a text to hide them in.", metavar="FILE", panel="Data"),
     ] = field(default=None, metadata=UNSIGNED)
     words: Annotated[
-        str | None, Option("Words, a meaning a row and a language a column.", metavar="FILE")
+        str | None,
+        Option("Words, a meaning a row and a language a column.", metavar="FILE", panel="Data"),
     ] = field(default=None, metadata=UNSIGNED)
     seed: options.Seed = 0
     rank: options.Rank = "above-chance"
-    shots: Annotated[int, Option("Examples put before each sentence to be translated.", min=0)] = 0
+    shots: Annotated[
+        int, Option("Examples put before each sentence to be translated.", min=0, panel="Prompt")
+    ] = 0
     shots_data: options.ShotsData = field(default=(), metadata=UNSIGNED)
     chat: options.Chat = None
     language_names: options.LanguageNames = ()

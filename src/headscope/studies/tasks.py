@@ -55,15 +55,20 @@ AnySides = TypeVar("AnySides", bound=TaskSides)
 Instruction = Annotated[
     str | None,
     Option(
-        "The instructed prompt up to where the output begins, with {input}; without it the task's "
-        "own.",
+        "Instructed prompt, with {input}; without it the task's.",
         metavar="TEXT",
         read=task_template,
+        panel="Prompt",
     ),
 ]
 Bare = Annotated[
     str | None,
-    Option("The prompt without an instruction, with {input}.", metavar="TEXT", read=task_template),
+    Option(
+        "Prompt without an instruction, with {input}.",
+        metavar="TEXT",
+        read=task_template,
+        panel="Expert",
+    ),
 ]
 
 
@@ -88,11 +93,17 @@ class TaskChoice(Settings):
     shots: options.Shots = 0
     held_out: options.HeldOut = 100
     hold_out_last: Annotated[
-        bool | None, Option("Hold out the last examples, not those that a hash of the input draws.")
+        bool | None,
+        Option(
+            "Hold out the last examples, not those that a hash of the input draws.", panel="Expert"
+        ),
     ] = field(default=None, metadata=GIVEN)
     answer_end: Annotated[
         bool | None,
-        Option("Count the token that ends an answer as part of it, in training and in losses."),
+        Option(
+            "Count the token that ends an answer as part of it, in training and in losses.",
+            panel="Expert",
+        ),
     ] = field(default=None, metadata=GIVEN)
     limit: options.Limit = None
     language: options.OutputLanguage = None

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headscope.data.align.eflomal import (
+    EFLOMAL,
     Eflomal,
     align_eflomal,
     check_eflomal,
@@ -58,6 +59,7 @@ Linker = Callable[[Sequence[SentencePair], Sequence[Sides]], tuple[str, Sequence
 
 __all__ = [
     "ALIGNERS",
+    "EFLOMAL",
     "AlignWords",
     "Alignment",
     "Eflomal",

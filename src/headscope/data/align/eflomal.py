@@ -19,7 +19,7 @@ from importlib import import_module
 from types import MappingProxyType
 
 from headscope.data.pairs import Links, parse_links
-from headscope.errors import InputError, MissingExtra
+from headscope.errors import InputError, MissingExtra, OptionalPart
 from headscope.scratch import scratch
 
 _Set = Set[tuple[int, int]]
@@ -94,7 +94,9 @@ def symmetrise(forward: _Set, backward: _Set, how: str = "intersection") -> Link
 
 # A sentence of this many words or more would silently be left unaligned by eflomal.
 _TOO_LONG = 1024
-INSTALL = 'pip install "headscope[eflomal]"'
+EFLOMAL = OptionalPart(
+    "statistical word alignment", "eflomal", ("eflomal",), " (built from source, by a C compiler)"
+)
 
 Units = Sequence[str]
 
@@ -157,14 +159,11 @@ def short_enough(pairs: Sequence[tuple[Units, Units]]) -> list[tuple[Units, Unit
 
 
 def check_eflomal() -> None:
-    """Raises ``MissingExtra`` with the install line where eflomal is not installed."""
+    """Raises ``MissingExtra`` with the install line where eflomal cannot be imported."""
     try:
         import_module("eflomal")
     except ImportError as error:
-        raise MissingExtra(
-            f"statistical word alignment needs eflomal, which cannot be imported ({error}); "
-            f"install it with {INSTALL} (it is compiled, so a C compiler must be there)"
-        ) from None
+        raise MissingExtra.of(EFLOMAL) from error
 
 
 def _fit(pairs: Sequence[tuple[Units, Units]], options: Eflomal) -> tuple[list[Links], list[Links]]:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeGuard
 
-from headscope.data.chat import Chat, ChatModel, object_schema, response_format
+from headscope.data.chat import ALIGNING, Chat, ChatModel, object_schema, response_format
 from headscope.data.pairs import Links
 
 # Part of the cache key: change it with any change of the prompt or of the schema.
@@ -150,7 +150,7 @@ def align_llm(
     counted and skipped, and not cached. Raises ``InputError`` where the environment holds no
     key, ``EndpointError`` where requests are refused or still fail after all retries.
     """
-    chat = Chat(options, "word alignment by a language model")
+    chat = Chat(options, ALIGNING)
     languages = source_language, target_language
 
     def answer(pair: tuple[Units, Units]) -> tuple[UnitLink, ...] | None:

@@ -69,9 +69,9 @@ class TraterExperiment(Settings):
 
     # A model this small learns to translate between few languages from few words. What a mixture
     # does not take of the corpus is the reserve that fills up what is removed.
-    documents: Annotated[int, Option("Documents of the corpus.", min=100, max=1_000_000_000)] = (
-        70_000
-    )
+    documents: Annotated[
+        int, Option("Documents of the corpus.", min=100, max=1_000_000_000, panel="Data")
+    ] = 70_000
     bilingual: Annotated[float, Option("Share of documents that carry their translation.")] = 0.3
     tokens: Annotated[int, Option("Tokens that each model reads, prompts included.", min=1000)] = (
         1_700_000
@@ -95,9 +95,9 @@ class TraterExperiment(Settings):
     # Sentences of each direction that heads are found on.
     find_sentences: int = 100
     evaluation: Evaluation = field(default_factory=Evaluation)
-    workers: Annotated[int, Option("Trainings at a time, with one thread each.", min=1)] = field(
-        default=1, metadata=UNSIGNED
-    )
+    workers: Annotated[
+        int, Option("Trainings at a time, with one thread each.", min=1, panel="Running")
+    ] = field(default=1, metadata=UNSIGNED)
 
     def __post_init__(self) -> None:
         if not 0 < self.bilingual < 1 or not 0 <= self.prompts < 1:
@@ -320,4 +320,10 @@ def _watched(places: Sequence[Path], progress: Progress) -> None:
     progress("trainings, per mille", round(1000 * share), 1000)
 
 
-command = Study(TraterExperiment, trater_experiment, result=TraterResult, show=show)
+command = Study(
+    TraterExperiment,
+    trater_experiment,
+    result=TraterResult,
+    show=show,
+    usage="--workers 2 --out runs/trater",
+)

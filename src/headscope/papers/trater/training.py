@@ -55,9 +55,12 @@ class Evaluation(Settings):
             flag="--language",
             metavar="CODE",
             read=distinct,
+            panel="Data",
         ),
     ] = ("en", "de")
-    sentences: Annotated[int, Option("Test sentences of each direction.", min=2)] = 100
+    sentences: Annotated[int, Option("Test sentences of each direction.", min=2, panel="Data")] = (
+        100
+    )
     documents: int = 100
     seed: int = 0
 

@@ -207,4 +207,10 @@ def _about(models: Sequence[ClassShares]) -> Table:
     )
 
 
-command = Study(CompareClasses, compare_classes, result=ClassesResult, show=_show)
+command = Study(
+    CompareClasses,
+    compare_classes,
+    result=ClassesResult,
+    show=_show,
+    usage="runs/found:en-de runs/found:de-en",
+)

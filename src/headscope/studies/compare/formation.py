@@ -23,7 +23,7 @@ from headscope.compare.artifacts import Artifact, check_one_geometry, read_artif
 from headscope.compare.classes_shares import class_shares
 from headscope.compare.overlap_sets import overlaps
 from headscope.data.pairs import PairFile
-from headscope.errors import InputError, MissingExtra
+from headscope.errors import InputError, MissingExtra, OptionalPart
 from headscope.estimates import Estimate
 from headscope.find.scoring import RunPart
 from headscope.find.translation_score_config import TranslationScore
@@ -71,7 +71,13 @@ from headscope.studies.models import (
     resolved_chat,
     template_inputs,
 )
-from headscope.studies.pairs import PairsChoice, find_and_check, pair_cautions, pair_inputs
+from headscope.studies.pairs import (
+    PairsChoice,
+    aligner_parts,
+    find_and_check,
+    pair_cautions,
+    pair_inputs,
+)
 from headscope.studies.study import Study
 from headscope.verify.removal_translations import translate
 
@@ -111,6 +117,18 @@ class Formation(Settings):
     def __post_init__(self) -> None:
         check_thresholds(self.threshold, self.inactive)
         super().__post_init__()
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """What the checkpoints need, and what links words."""
+        from headscope.find.translation_score_config import check_aligner
+
+        yield from super().parts()
+        if not self.of_scores:
+            for checkpoint in self.checkpoints:
+                yield from checkpoint.model.parts()
+            yield from aligner_parts(
+                self.pairs, POCKET, lambda pairs: check_aligner(pairs, self.score)
+            )
 
     @property
     def of_scores(self) -> bool:
@@ -533,4 +551,5 @@ command = Study(
     result=FormationResult,
     show=show_formation,
     loads=lambda config: not config.of_scores,
+    usage="pocket --pair en-de --limit 50",
 )

@@ -473,4 +473,10 @@ def _groups(result: MasksResult, geometry: Geometry) -> Heatmap | NotMeasured:
     )
 
 
-command = Study(CompareMasks, compare_masks, result=MasksResult, show=_show)
+command = Study(
+    CompareMasks,
+    compare_masks,
+    result=MasksResult,
+    show=_show,
+    usage="runs/plural runs/past --base runs/plural",
+)

@@ -380,4 +380,6 @@ def _show(result: MethodsResult, run: Path) -> Shown:
     return show_methods(result.comparison, result.geometry, result.model.name or "model")
 
 
-command = Study(CompareMethods, compare_methods, result=MethodsResult, show=_show)
+command = Study(
+    CompareMethods, compare_methods, result=MethodsResult, show=_show, usage="runs/found runs/lahis"
+)

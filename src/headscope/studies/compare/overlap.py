@@ -327,4 +327,6 @@ def compare_importance(config: CompareImportance, out: Path | None = None) -> di
     return carry_out("compare importance", out, {"settings": config}, inputs, compute, began)
 
 
-command = Study(CompareOverlap, compare_overlap, result=OverlapResult, show=_show)
+command = Study(
+    CompareOverlap, compare_overlap, result=OverlapResult, show=_show, usage="runs/found --k 15%"
+)

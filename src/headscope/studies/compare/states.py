@@ -333,5 +333,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="samples",
+    usage="--heads runs/plural --task plural-en",
 )
 command = comparison.study

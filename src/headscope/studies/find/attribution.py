@@ -199,4 +199,5 @@ command = Study(
     measures="how much worse the answer would be with the head's output in a corrupted input",
     needs="a task of inputs and outputs",
     survey=_survey,
+    usage="--task plural-de",
 )

@@ -517,5 +517,10 @@ def _survey(plan: SurveyPlan) -> FindCausalGating | str:
 
 
 command = Study(
-    FindCausalGating, find_causal_gating, result=CausalGatingResult, show=_show, survey=_survey
+    FindCausalGating,
+    find_causal_gating,
+    result=CausalGatingResult,
+    show=_show,
+    survey=_survey,
+    usage="--task plural-en --steps 50",
 )

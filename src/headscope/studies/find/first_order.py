@@ -127,4 +127,11 @@ def _survey(plan: SurveyPlan) -> FindFirstOrder | str:
     return plan.missing(plan.data.documents, "--documents LANG=FILE") or config
 
 
-command = Study(FindFirstOrder, find_first_order, result=DocumentScores, show=_show, survey=_survey)
+command = Study(
+    FindFirstOrder,
+    find_first_order,
+    result=DocumentScores,
+    show=_show,
+    survey=_survey,
+    usage="--language de --limit 50",
+)

@@ -48,6 +48,7 @@ class FindInduction(Settings):
                     "Read the first so many documents of each language, and insist on them; "
                     f"without it {TEXTS}.",
                     min=1,
+                    panel="Data",
                 )
             },
             make=_documents,
@@ -124,4 +125,11 @@ def _survey(plan: SurveyPlan) -> FindInduction | str:
     return FindInduction(plan.model, Induction(sequences, seed=plan.data.seed))
 
 
-command = Study(FindInduction, find_induction, result=ScoresResult, show=_show, survey=_survey)
+command = Study(
+    FindInduction,
+    find_induction,
+    result=ScoresResult,
+    show=_show,
+    survey=_survey,
+    usage="--sequences 20",
+)

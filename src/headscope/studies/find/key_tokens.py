@@ -70,13 +70,14 @@ NOTHING = "\u00b7"
 
 def _prompt(
     prompt: Annotated[
-        str | None, Option("The prompt, as the model reads it.", metavar="TEXT")
+        str | None, Option("The prompt, as the model reads it.", metavar="TEXT", panel="Prompt")
     ] = None,
     prompt_file: Annotated[
         Path | None,
         Option(
             "A UTF-8 file that holds the prompt; a line break at its end is left out.",
             metavar="FILE",
+            panel="Prompt",
         ),
     ] = None,
 ) -> str:
@@ -349,5 +350,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="prompts",
+    usage="--heads 5.3 --prompt 'The dog sleeps.' --word dog",
 )
 command = comparison.study

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import comb
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from headscope import options
-from headscope.errors import InputError
+from headscope.errors import InputError, OptionalPart
 from headscope.evidence.rows import Condition
 from headscope.executors import Execution
 from headscope.find.knockouts_regression import METHOD, fitted, random_gates, told_apart
@@ -42,7 +42,7 @@ from headscope.studies.shows import (
 )
 from headscope.studies.study import Study
 from headscope.studies.survey_plans import SurveyPlan
-from headscope.studies.verify.heads import removal_scores, removing
+from headscope.studies.verify.heads import removal_scores, removing, removing_parts
 from headscope.studies.verify.reference import reference_number
 from headscope.studies.verify.removal import measured_alone
 from headscope.verify.removal_translations import Removal
@@ -97,6 +97,11 @@ class FindKnockouts(Settings):
     ] = field(default_factory=_removal)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """What links words, too."""
+        yield from super().parts()
+        yield from removing_parts(self)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -232,4 +237,5 @@ command = Study(
     measures="how much worse translation is without a head, beside others removed at random",
     needs="sentence pairs",
     survey=_survey,
+    usage="--pair en-de --limit 20",
 )

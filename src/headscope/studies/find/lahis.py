@@ -77,6 +77,7 @@ class FindLahis(Settings):
             "In how many languages general heads are important; without it all but one, at least "
             "2.",
             min=2,
+            panel="Expert",
         ),
     ] = None
     execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
@@ -332,4 +333,6 @@ def _survey(plan: SurveyPlan) -> FindLahis | str:
     return plan.missing(plan.data.documents, "--documents LANG=FILE") or config
 
 
-command = Study(FindLahis, find_lahis, result=LahisResult, show=_show, survey=_survey)
+command = Study(
+    FindLahis, find_lahis, result=LahisResult, show=_show, survey=_survey, usage="--out runs/lahis"
+)

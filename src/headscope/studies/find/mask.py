@@ -105,7 +105,8 @@ class FindMask(Settings):
         float | None,
         Option(
             "Take as many of the preset's steps as fit into so many minutes, by what a step takes "
-            "here."
+            "here.",
+            panel="Running",
         ),
     ] = field(default=None, metadata=GIVEN)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
@@ -571,4 +572,11 @@ def _survey(plan: SurveyPlan) -> FindMask | str:
     return plan.untasked() or config
 
 
-command = Study(FindMask, find_mask, result=FoundMask, show=_show, survey=_survey)
+command = Study(
+    FindMask,
+    find_mask,
+    result=FoundMask,
+    show=_show,
+    survey=_survey,
+    usage="--task plural-en --out runs/plural",
+)

@@ -67,6 +67,7 @@ class WordsChoice(Settings):
             "codes (en, de, es…). May be left out for pocket.",
             metavar="FILE",
             held="pairs",
+            panel="Data",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     limit: options.Limit = None
@@ -213,4 +214,11 @@ def _survey(plan: SurveyPlan) -> FindPatching | str:
     return plan.missing(plan.data.words, "--words FILE") or config
 
 
-command = Study(FindPatching, find_patching, result=PatchingResult, show=_show, survey=_survey)
+command = Study(
+    FindPatching,
+    find_patching,
+    result=PatchingResult,
+    show=_show,
+    survey=_survey,
+    usage="--prompts 20",
+)

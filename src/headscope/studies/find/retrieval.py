@@ -45,6 +45,7 @@ class NeedlesChoice(Settings):
             "answer. May be left out for pocket.",
             metavar="FILE",
             held="pairs",
+            panel="Data",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     haystack: Annotated[
@@ -52,6 +53,7 @@ class NeedlesChoice(Settings):
         Option(
             "Documents to hide needles in that bring no haystack of their own; repeatable.",
             metavar="DATA",
+            panel="Data",
         ),
     ] = field(default=(), metadata=UNSIGNED)
     limit: options.Limit = None
@@ -185,4 +187,11 @@ def _survey(plan: SurveyPlan) -> FindRetrieval | str:
     return plan.missing(plan.data.needles, "--needles FILE") or config
 
 
-command = Study(FindRetrieval, find_retrieval, result=RetrievalResult, show=_show, survey=_survey)
+command = Study(
+    FindRetrieval,
+    find_retrieval,
+    result=RetrievalResult,
+    show=_show,
+    survey=_survey,
+    usage="--limit 20",
+)

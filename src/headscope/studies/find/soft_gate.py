@@ -123,6 +123,7 @@ class FindSoftGate(Selecting):
             typed=str,
             read=QuestionTemplate.from_option,
             held="template",
+            panel="Prompt",
         ),
     ] = TemplateField(QuestionTemplate(), QuestionTemplate)
     training: SoftGate = field(default_factory=SoftGate)
@@ -594,5 +595,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="questions",
+    usage="--heads 5.3,5.1,4.3 --train 50 --seeds 1",
 )
 command = replace(comparison.study, survey=_survey)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from math import ceil
@@ -14,6 +14,7 @@ from typing import Annotated
 from headscope import options
 from headscope.data.pairs import PairFile
 from headscope.data.split import text_digests
+from headscope.errors import OptionalPart
 from headscope.executors import Execution
 from headscope.find.translation_score_config import TranslationScore, check_aligner
 from headscope.find.translation_scores import translation_score, with_heads
@@ -60,6 +61,7 @@ from headscope.studies.leakage import FOUND_ON
 from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat, run_with_model
 from headscope.studies.pairs import (
     PairsChoice,
+    aligner_parts,
     first_prompts,
     pair_cautions,
     pair_inputs,
@@ -100,7 +102,8 @@ class FindTranslation(Settings):
         options.RankName,
         Option(
             "What heads are listed by: the score minus chance, or the score (as in the paper). "
-            "Scores without chance are listed by score."
+            "Scores without chance are listed by score.",
+            panel="Expert",
         ),
     ] = "above-chance"
     inactive: options.Inactive = 0.0
@@ -110,6 +113,13 @@ class FindTranslation(Settings):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_thresholds(self.threshold, self.inactive)
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """What links words, too."""
+        yield from super().parts()
+        yield from aligner_parts(
+            self.pairs, self.model.model, lambda pairs: check_aligner(pairs, self.score)
+        )
 
 
 def find_translation(
@@ -416,5 +426,10 @@ def _survey(plan: SurveyPlan) -> FindTranslation | str:
 
 
 command = Study(
-    FindTranslation, find_translation, result=TranslationResult, show=_show, survey=_survey
+    FindTranslation,
+    find_translation,
+    result=TranslationResult,
+    show=_show,
+    survey=_survey,
+    usage="--pair en-de --out runs/found",
 )

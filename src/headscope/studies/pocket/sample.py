@@ -25,7 +25,9 @@ class PocketSample(Settings):
     """Write sentence pairs with exact word links as a TSV; a seed always gives the same."""
 
     pair: options.Pair = None
-    split: Annotated[options.WorldSplit, Option("Find on dev, verify on test.")] = "dev"
+    split: Annotated[options.WorldSplit, Option("Find on dev, verify on test.", panel="Data")] = (
+        "dev"
+    )
     n: Annotated[int, Option("Number of sentence pairs or documents.", min=1, max=MOST)] = 100
     bilingual: Annotated[
         float | None,
@@ -133,4 +135,6 @@ def _text(result: Result) -> str:
     return "\n".join(f"{name}: {', '.join(held)}" for name, held in result.unknown.items())
 
 
-command = Study(PocketSample, sample, _text, out=OUT_FILE)
+command = Study(
+    PocketSample, sample, _text, out=OUT_FILE, usage="--pair en-de --n 100 --out en-de.tsv"
+)

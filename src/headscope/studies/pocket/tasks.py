@@ -20,7 +20,7 @@ class PocketTasks(Settings):
     Some need a mapping from one language to another, some do not.
     """
 
-    split: Annotated[options.WorldSplit, Option("Of the items.")] = "test"
+    split: Annotated[options.WorldSplit, Option("Of the items.", panel="Data")] = "test"
     n: Annotated[int, Option("Most items of a task.", min=1)] = 200
     seed: options.Seed = 0
 
@@ -48,4 +48,10 @@ def _text(result: WrittenTasks) -> str:
     return "\n".join([*lines, f"task files: {result.run}"])
 
 
-command = Study(PocketTasks, write, _text, out=Option("Where the task files go.", metavar="DIR"))
+command = Study(
+    PocketTasks,
+    write,
+    _text,
+    out=Option("Where the task files go.", metavar="DIR"),
+    usage="--out runs/tasks",
+)

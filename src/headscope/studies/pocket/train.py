@@ -17,7 +17,7 @@ class Train(Settings):
     """Train the bundled model from scratch; the same command resumes a stopped run."""
 
     training: PocketTraining = field(default_factory=PocketTraining)
-    device: Annotated[str, Option("Such as cpu or cuda.")] = "cpu"
+    device: Annotated[str, Option("Such as cpu or cuda.", panel="Model loading")] = "cpu"
     stop_after: Annotated[
         int | None, Option("Stop after so many steps; run again to go on.", min=1)
     ] = None
@@ -49,4 +49,10 @@ def _text(result: Trained) -> str:
     return f"stopped; run again to go on: {Path(str(result.run)) / 'state'}"
 
 
-command = Study(Train, train, _text, out=Option("Where weights and state go.", metavar="DIR"))
+command = Study(
+    Train,
+    train,
+    _text,
+    out=Option("Where weights and state go.", metavar="DIR"),
+    usage="--steps 10 --stop-after 10 --out runs/trained",
+)

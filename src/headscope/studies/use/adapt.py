@@ -74,6 +74,7 @@ class UseAdapt(Settings):
             "Instead of --gate and --heads, a JSON Lines file with a gate for each prompt, in "
             'their order: {"heads": {"5.3": 0, "7.11": 0.5}}, the others times 1.',
             metavar="FILE",
+            panel="Expert",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     compare: Annotated[
@@ -318,4 +319,10 @@ def _show(result: AdaptedModel | Steering, run: Path) -> Shown:
     return _show_adapted(result, run)
 
 
-command = Study(asked, _carry_out, result=AdaptedModel | Steering, show=_show)
+command = Study(
+    asked,
+    _carry_out,
+    result=AdaptedModel | Steering,
+    show=_show,
+    usage="--heads 5.3 --scale 0.5 --prompt 'The dog sleeps.'",
+)

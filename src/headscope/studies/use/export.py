@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import floor, log10
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from headscope.errors import InputError
+from headscope.errors import InputError, OptionalPart
 from headscope.heads import Head, about_rank
 from headscope.heads.adaptation import Adaptation
 from headscope.heads.geometry import spelled
@@ -104,7 +104,7 @@ class UseExport(Settings):
         ),
     ] = "checkpoint"
     max_shard_size: Annotated[
-        str, Option("Of a weight file, such as 500MB or 5GB.", metavar="SIZE")
+        str, Option("Of a weight file, such as 500MB or 5GB.", metavar="SIZE", panel="Expert")
     ] = "5GB"
     # Always so for a GGUF file.
     dequantise: Annotated[
@@ -116,6 +116,7 @@ class UseExport(Settings):
         Option(
             "Load what was written and compare its logits with those of the gated model.",
             flag="--prove/--no-prove",
+            panel="Expert",
         ),
     ] = True
     # What the following four change is in the signature of a LoRA export alone.
@@ -133,12 +134,28 @@ class UseExport(Settings):
     ] = field(default=(), metadata=UNSIGNED)
     rank_limit: Annotated[
         int | None,
-        Option("With --as lora: the largest rank that may be written.", metavar="N", min=1),
+        Option(
+            "With --as lora: the largest rank that may be written.",
+            metavar="N",
+            min=1,
+            panel="Expert",
+        ),
     ] = field(default=None, metadata=UNSIGNED)
     gguf: Annotated[
         bool,
         Option("With --as lora: also write adapter.gguf for llama.cpp; always so for a GGUF file."),
     ] = field(default=False, metadata=UNSIGNED)
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """What adapters are compared and written with, too."""
+        from headscope.use.exporting.lora import LLAMA_CPP
+        from headscope.use.exporting.proof import PEFT
+
+        yield from super().parts()
+        if self.form not in WHOLE and self.check:
+            yield PEFT
+        if self.gguf:
+            yield LLAMA_CPP
 
 
 def use_export(
@@ -167,15 +184,12 @@ def use_export(
         quantised_by,
     )
     from headscope.use.exporting.lora import check_lora
-    from headscope.use.exporting.proof import need_peft
     from headscope.use.exporting.pruning import plan_pruning
 
     began = time.monotonic()
     config = dataclasses.replace(config, gate=removing(config.gate))
     _check_adapters(config)
     bytes_of(config.max_shard_size)
-    if config.form not in WHOLE and config.check:
-        need_peft()
     name = config.model.model
     folder, commit = resolve(name, config.model.revision)
     settings = read_config(folder, name)
@@ -761,4 +775,10 @@ def _size(size: int) -> str:
     return f"{size}\u00a0bytes"
 
 
-command = Study(UseExport, use_export, result=ExportedModel, show=_show)
+command = Study(
+    UseExport,
+    use_export,
+    result=ExportedModel,
+    show=_show,
+    usage="--heads 5.3,5.1,4.3 --out exported",
+)

@@ -39,16 +39,16 @@ class GateChoice(Settings):
     heads: Annotated[
         str | None,
         Option(
-            "Instead of --gate, heads to multiply by --scale: a run folder, a saved set, a CSV or "
-            "JSON of layer and head, or a list: 5.3,7.11.",
+            "Instead of --gate, heads to multiply by --scale: a run, a saved set, a file of heads, "
+            "or a list: 5.3,7.11.",
             held="heads",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     k: Annotated[
         Amount | None,
         Option(
-            "Number of --heads, or a share such as 0.02 or 2%. Without it a set is used whole, and "
-            "of scores 20 heads, or 15% in a model of fewer than 256.",
+            "Heads: a number, or a share such as 2%. By default a set whole, of scores 20 (15% "
+            "below 256).",
             metavar="K",
             typed=str,
         ),
@@ -62,6 +62,7 @@ class GateChoice(Settings):
         Option(
             "Put this in place of a mask's 0; with --heads, multiply all others by it.",
             metavar="ALPHA",
+            panel="Expert",
         ),
     ] = None
 

@@ -303,4 +303,11 @@ def _texts(documents: Mapping[str, Sequence[ShownDocument]]) -> list[Section]:
     return texts_section("Documents at the top and at the cut", texts, WITH_TEXTS, lead)
 
 
-command = Study(UseMix, use_mix, result=MixedCorpus, show=_show, loads=False)
+command = Study(
+    UseMix,
+    use_mix,
+    result=MixedCorpus,
+    show=_show,
+    loads=False,
+    usage="rated --kind enhance --share 5% --size 80% --out mixed",
+)

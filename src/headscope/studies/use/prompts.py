@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: A turn of a conversation: its `role` and `content`.
 Message = Mapping[str, str]
 
-OneLine = Annotated[bool, Option("End an output at the first newline after text.")]
+OneLine = Annotated[bool, Option("End an output at the first newline after text.", panel="Prompt")]
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class PromptsChoice(Settings):
     """
 
     prompt: Annotated[
-        tuple[str, ...], Option("A text to go on from; repeatable.", metavar="TEXT")
+        tuple[str, ...], Option("A text to go on from; repeatable.", metavar="TEXT", panel="Prompt")
     ] = field(default=(), metadata=UNSIGNED)
     data: str | None = field(default=None, metadata=UNSIGNED)
     column: options.TextColumn = field(default="text", metadata=UNSIGNED)
@@ -47,6 +47,7 @@ class PromptsChoice(Settings):
             "The expected output, likewise; without it reference, if there.",
             flag="--reference-column",
             metavar="COLUMN",
+            panel="Data",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     limit: options.Limit = field(default=None, metadata=UNSIGNED)
@@ -55,6 +56,7 @@ class PromptsChoice(Settings):
         Option(
             "Put texts through the chat template as a user's turn; chat messages always go.",
             flag="--chat/--no-chat",
+            panel="Prompt",
         ),
     ] = False
 

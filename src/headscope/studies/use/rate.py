@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
-from headscope.errors import InputError, need
+from headscope.errors import InputError, OptionalPart
 from headscope.estimates import Estimate
 from headscope.executors import Execution, Launched
 from headscope.heads import Amount, about_rank, resolve_heads
@@ -89,6 +89,7 @@ class UseRate(Settings):
             "repeatable. LANG is the language of records that do not say theirs.",
             metavar="[LANG=]DATA",
             held="documents",
+            panel="Data",
         ),
     ] = field(metadata=UNSIGNED)
     heads: options.Heads = field(metadata=UNSIGNED)
@@ -103,10 +104,10 @@ class UseRate(Settings):
     ] = field(default=None, metadata=UNSIGNED)
     model: ModelChoice = field(default_factory=ModelChoice)
     columns: Columns = field(default_factory=Columns)
-    split: Annotated[str | None, Option("Split of a dataset.")] = None
+    split: Annotated[str | None, Option("Split of a dataset.", panel="Data")] = None
     limit: Annotated[
         int | None,
-        Option("Rate the first so many records of each file; without it all.", min=1),
+        Option("Rate the first so many records of each file; without it all.", min=1, panel="Data"),
     ] = None
     rating: Rating = field(default_factory=Rating)
     written: Written = field(default_factory=Written)
@@ -114,11 +115,18 @@ class UseRate(Settings):
     execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
     threads: Annotated[
         int | None,
-        Option("Threads of each worker; without it the cores are shared evenly.", min=1),
+        Option(
+            "Threads of each worker; without it the cores are shared evenly.", min=1, panel="Expert"
+        ),
     ] = field(default=None, metadata=UNSIGNED)
     rank: options.Rank = field(default="above-chance", metadata=UNSIGNED)
     ablate: options.Ablate = "zero"
     reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """The engine for corpora, too."""
+        yield from super().parts()
+        yield OptionalPart("rating a corpus", "corpus", ("datatrove",))
 
 
 def use_rate(
@@ -217,8 +225,6 @@ def use_rate(
         )
 
     def about() -> dict[str, Any]:
-        need("datatrove", "rating a corpus", "corpus")
-        config.written.check()
         return about_loaded(lm)
 
     stored: type[RatingResult] = RatedCorpus
@@ -441,4 +447,10 @@ def _rejects(figures: RatedFigures, reasons: Mapping[str, int]) -> list[Section]
     return [Section("Rejected records", [table], brief=True)]
 
 
-command = Study(UseRate, use_rate, result=RatedCorpus, show=_show)
+command = Study(
+    UseRate,
+    use_rate,
+    result=RatedCorpus,
+    show=_show,
+    usage="--data corpus.jsonl --heads runs/found --out rated",
+)

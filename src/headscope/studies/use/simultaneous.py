@@ -103,7 +103,10 @@ class UseSimultaneous(Selecting, InWorkers):
         Numbers, Option("wait-k: words read before the first one is written; repeatable.", min=1)
     ] = (1, 3, 5, 7)
     agreement: Annotated[
-        Numbers, Option("Local agreement: drafts in a row that must agree; repeatable.", min=2)
+        Numbers,
+        Option(
+            "Local agreement: drafts in a row that must agree; repeatable.", min=2, panel="Expert"
+        ),
     ] = (2, 3)
     step: Annotated[int, Option("Words read at a time.", min=1)] = 1
     stream: Annotated[bool, Option("Translate stdin to stdout, a sentence a line.")] = field(
@@ -489,5 +492,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="sentences",
+    usage="--heads 5.3,5.1 --pair en-de --limit 20",
 )
 command = replace(comparison.study, instead=_streamed)

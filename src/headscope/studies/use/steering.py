@@ -116,8 +116,8 @@ class Steer(Comparing):
     languages: Annotated[
         tuple[str, ...],
         Option(
-            "Instead count answers in another language than this, which prompts ask for, with its "
-            "heads multiplied by each --factor, and random heads beside; repeatable.",
+            "Instead count answers in another language than this one, with its heads multiplied by "
+            "each --factor; repeatable.",
             flag="--steer",
             metavar="LANG",
             default=None,
@@ -127,7 +127,10 @@ class Steer(Comparing):
     k: Amount | None = field(default=None, metadata=UNSIGNED)
     ranking: Annotated[
         ChosenBy,
-        Option("To --steer: heads specific to the language, or the most important ones."),
+        Option(
+            "To --steer: heads specific to the language, or the most important ones.",
+            panel="Expert",
+        ),
     ] = "specific"
     factors: Annotated[
         tuple[float, ...],
@@ -140,6 +143,7 @@ class Steer(Comparing):
         Option(
             "To --steer: also remove the heads of this language, as a condition of its own.",
             metavar="LANG",
+            panel="Expert",
         ),
     ] = None
     gate: GateChoice | None = None
@@ -151,6 +155,7 @@ class Steer(Comparing):
             "chat messages; to --steer several languages, LANG=FILE, repeatable.",
             metavar="FILE",
             held="documents",
+            panel="Data",
         ),
     ] = field(default=(), metadata=UNSIGNED)
     max_new_tokens: options.MaxNewTokens = None

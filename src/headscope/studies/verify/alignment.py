@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import numpy as np
 
 from headscope import options
-from headscope.data.align import Alignment, AlignWords, align_file, check_aligner
-from headscope.errors import InputError, naming
+from headscope.data.align import EFLOMAL, Alignment, AlignWords, align_file, check_aligner
+from headscope.errors import InputError, OptionalPart, naming
 from headscope.evidence.blocks import by_part, forest, tables
 from headscope.evidence.controls import DEFAULT, Controlled, Draws, drawn
 from headscope.evidence.headline import (
@@ -83,6 +83,11 @@ class VerifyAlignment(Controlled):
     draws: options.Draws = 99
     controls: options.Controls = DEFAULT
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """What the links are compared with, too."""
+        yield from super().parts()
+        yield EFLOMAL
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -298,4 +303,10 @@ def _figure(evidence: Evidence) -> Forest:
     return Forest(title, tuple(gaps), "Difference in pp", sides, 1, over="sentences")
 
 
-command = Study(VerifyAlignment, verify_alignment, result=AlignmentResult, show=_show)
+command = Study(
+    VerifyAlignment,
+    verify_alignment,
+    result=AlignmentResult,
+    show=_show,
+    usage="--pair en-de --limit 50 --align-heads 5.3",
+)

@@ -81,7 +81,10 @@ class VerifyAttention(MasksOnTasks):
     controls: options.MaskControls = ("shuffled",)
     pooled: Annotated[
         bool | None,
-        Option("Add attention up over heads before its share is taken, not each head's share."),
+        Option(
+            "Add attention up over heads before its share is taken, not each head's share.",
+            panel="Expert",
+        ),
     ] = field(default=None, metadata=GIVEN)
 
 
@@ -346,5 +349,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="examples",
+    usage="--heads runs/plural --task plural-en",
 )
 command = comparison.study

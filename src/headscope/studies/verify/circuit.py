@@ -127,8 +127,8 @@ class VerifyCircuit(Removing, Selecting, InWorkers):
     k: Annotated[
         tuple[Amount, ...],
         Option(
-            "Heads that are kept: a number, or a share such as 0.15 or 15%; repeatable. Without it "
-            "0.1, 0.2, 0.5, 1, 2, 5, 10, 20 and 50% of them.",
+            "Heads kept: a number, or a share such as 15%; repeatable. By default nine shares, 0.1 "
+            "to 50%.",
             metavar="K",
             typed=str,
         ),
@@ -140,13 +140,13 @@ class VerifyCircuit(Removing, Selecting, InWorkers):
     chat: options.Chat = None
     answer_only: options.AnswerOnly = field(default=None, metadata=GIVEN)
     max_new_tokens: options.MaxNewTokens = None
-    draws: Annotated[int, Option("Random rankings of each kind.", min=1)] = 20
+    draws: Annotated[int, Option("Random rankings of each kind.", min=1, panel="Test")] = 20
     controls: Annotated[
         tuple[str, ...],
         replace(
             options.CONTROL,
-            help="How random rankings are drawn: random (any order of all heads), same layers "
-            "(place by place of the same layer); repeatable; without it both.",
+            help="How random rankings are drawn: random (any order), same layers (place by "
+            "place); repeatable; without it both.",
         ),
     ] = WAYS
     ablate: options.OneAblation = ("zero",)
@@ -160,9 +160,8 @@ class VerifyCircuit(Removing, Selecting, InWorkers):
     measure: Annotated[
         Measure | None,
         Option(
-            "What is kept: the loss of the reference or answer (loss, the default); chrF++ of "
-            "translations (text); of tasks accuracy, or the logit of the answer minus that of a "
-            "wrong one (difference, the default where the data name it).",
+            "What is kept: loss, chrF++ (text), of tasks accuracy, or difference: the answer's "
+            "logit minus a wrong one's. By default difference where data name both, else loss.",
             held="measure",
         ),
     ] = None
@@ -174,6 +173,7 @@ class VerifyCircuit(Removing, Selecting, InWorkers):
             "parts of it.",
             metavar="K",
             typed=str,
+            panel="Expert",
         ),
     ] = None
 
@@ -568,5 +568,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="examples",
+    usage="--heads runs/found --pair en-de --limit 20",
 )
 command = comparison.study

@@ -139,6 +139,7 @@ class VerifyFailures(Settings):
             "direction and links (0-0 1-2) where known, with units and aligner as headscope align "
             "writes them. Every row is sorted.",
             metavar="FILE",
+            panel="Data",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     # The languages are those of the file.
@@ -477,4 +478,11 @@ def _reference_links(path: Path) -> dict[tuple[str, str], tuple[Links, Units]]:
     return links
 
 
-command = Study(VerifyFailures, verify_failures, result=FailuresResult, show=show, loads=False)
+command = Study(
+    VerifyFailures,
+    verify_failures,
+    result=FailuresResult,
+    show=show,
+    loads=False,
+    usage="runs/removal",
+)

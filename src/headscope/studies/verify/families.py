@@ -235,5 +235,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="",
+    usage="--heads plural-en=runs/plural --heads past-en=runs/past",
 )
 command = comparison.study

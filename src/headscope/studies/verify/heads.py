@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscope.data.align import check_aligner
-from headscope.errors import InputError
+from headscope.errors import InputError, OptionalPart
 from headscope.executors import Execution
 from headscope.heads import HeadScores, check_geometry, read_scores
 from headscope.heads.resolve import MEAN
@@ -33,7 +33,12 @@ from headscope.studies.baseline import check_translations
 from headscope.studies.find.head_scores import Scored, parts_of, scores_run
 from headscope.studies.find.translation_score import write_found_on
 from headscope.studies.models import PROMPTED, ModelChoice, resolved_chat
-from headscope.studies.pairs import PairsChoice, first_prompts, read_test_directions
+from headscope.studies.pairs import (
+    PairsChoice,
+    aligner_parts,
+    first_prompts,
+    read_test_directions,
+)
 from headscope.studies.shows import (
     by_luck,
     candidates,
@@ -105,6 +110,11 @@ class VerifyHeads(Settings):
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     execution: Execution = field(default_factory=Execution, metadata=UNSIGNED)
 
+    def parts(self) -> Iterator[OptionalPart]:
+        """What links words, too."""
+        yield from super().parts()
+        yield from removing_parts(self)
+
 
 def verify_heads(
     config: VerifyHeads, out: Path | None = None, progress: Progress | None = None
@@ -143,6 +153,12 @@ def verify_heads(
     return removal_scores(
         COMMAND, config, on, score, RemovedHeads, complete, out, progress, beside=told
     )
+
+
+def removing_parts(config: Any) -> Iterator[OptionalPart]:
+    """What `removing` needs to link words."""
+    if config.removal.measure in (None, ("loss",)):
+        yield from aligner_parts(config.pairs, config.model.model, check_aligner)
 
 
 def removing(config: Any, directions: dict[str, PairFile]) -> PreparedRemoval:
@@ -367,4 +383,11 @@ def _survey(plan: SurveyPlan) -> VerifyHeads | str:
     return plan.missing(plan.data.pairs, "--pairs en-de=FILE") or config
 
 
-command = Study(VerifyHeads, verify_heads, result=RemovedHeads, show=_show, survey=_survey)
+command = Study(
+    VerifyHeads,
+    verify_heads,
+    result=RemovedHeads,
+    show=_show,
+    survey=_survey,
+    usage="--pair en-de --limit 20",
+)

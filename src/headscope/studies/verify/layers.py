@@ -274,5 +274,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="documents",
+    usage="--language de --limit 20",
 )
 command = comparison.study

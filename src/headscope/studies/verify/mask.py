@@ -54,7 +54,7 @@ class VerifyMask(AskedUnderMasks):
     """
 
     # None where a paper compares other masks alone.
-    draws: Annotated[int, Option("Draws of random heads.", min=1, checked=False)] = 5
+    draws: Annotated[int, Option("Draws of random heads.", min=1, checked=False, panel="Test")] = 5
     foreign: Annotated[
         tuple[str, ...],
         Option(
@@ -222,5 +222,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="",
+    usage="--heads runs/plural --task plural-en",
 )
 command = comparison.study

@@ -109,4 +109,5 @@ command = Study(
     show=comparison.page,
     out=None,
     loads=False,
+    usage="runs/removal",
 )

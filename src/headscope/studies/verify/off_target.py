@@ -79,10 +79,11 @@ POCKET_START, POCKET_NEW = 16, 32
 
 Ask = Literal["translate", "continue"]
 DATA = Option(
-    "What to translate: sentence pairs, with several --pair as PAIR=DATA; or what to continue: "
-    "documents, as LANG=DATA; repeatable. May be left out for pocket.",
+    "Sentence pairs to translate (PAIR=DATA if several), or documents to continue (LANG=DATA). Not "
+    "needed for pocket.",
     metavar="DATA",
     held="pairs",
+    panel="Data",
 )
 
 
@@ -93,9 +94,6 @@ class VerifyOffTarget(Removing, Selecting):
     Removed are its specific heads, as many most important ones, and as many random ones. 100
     prompts of each direction or language are read unless --limit says otherwise, of the bundled
     model's own sentences 200 in all, at least 5 of each direction.
-
-    Beside the result the run holds `prompts.jsonl`, `outputs.jsonl` (a row a language, condition
-    and prompt, with the identified language) and `statistics.safetensors`.
     """
 
     # A run of LAHIS, or heads that `resolve_heads` reads. They count in the signature, as the
@@ -120,6 +118,7 @@ class VerifyOffTarget(Removing, Selecting):
         Option(
             "Tokens of a document that are given to continue; without it 64, or 16 for pocket.",
             min=1,
+            panel="Expert",
         ),
     ] = None
     chat: options.Chat = None
@@ -370,5 +369,6 @@ comparison = Comparison(
     cautions=_cautions,
     words=WORDS,
     extras=_extras,
+    usage="--heads runs/lahis --pair en-de",
 )
 command = comparison.study

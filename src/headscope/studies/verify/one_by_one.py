@@ -93,7 +93,8 @@ def _order(
         Option(
             "As given (scores: highest first), by rank, or by the change of the target's "
             "rank each head caused in one pass or when removed alone; without it as given, and "
-            "of a mask run all heads by rising weight."
+            "of a mask run all heads by rising weight.",
+            panel="Expert",
         ),
     ] = None,
 ) -> Order:
@@ -107,6 +108,7 @@ def _random_orders(
         Option(
             "Also remove heads in this many random orders; by default 3 for a mask run, else none.",
             min=0,
+            panel="Expert",
         ),
     ] = None,
 ) -> int:
@@ -131,10 +133,16 @@ class OneByOne(Removing, Selecting, InWorkers):
     pairs: PairsChoice = field(default_factory=PairsChoice)
     order: Annotated[Order, MadeBy(_order)] = "given"
     # The heads with the lowest scores or, without scores, the first given; the others follow.
-    reorder: Annotated[int, Option("Heads that --order pass and alone order anew.", min=1)] = 320
-    steps: Annotated[int | None, Option("Remove the first so many heads; none: all.", min=1)] = None
-    gate: Annotated[float, Option("The gate of a removed head; 0 removes it.", metavar="G")] = 0.0
-    prompt: Annotated[str | None, Option("A prompt of your own, instead of sentence pairs.")] = None
+    reorder: Annotated[
+        int, Option("Heads that --order pass and alone order anew.", min=1, panel="Expert")
+    ] = 320
+    steps: Annotated[
+        int | None, Option("Remove the first so many heads; none: all.", min=1, panel="Expert")
+    ] = None
+    gate: Annotated[float, Option("Gate of a removed head.", metavar="G")] = 0.0
+    prompt: Annotated[
+        str | None, Option("A prompt of your own, instead of sentence pairs.", panel="Prompt")
+    ] = None
     target: Annotated[str | None, Option("The text to follow: its first token is ranked.")] = None
     reference: Annotated[
         str | None,
@@ -142,6 +150,7 @@ class OneByOne(Removing, Selecting, InWorkers):
             "Compare hidden states with those of the whole model under this prompt (an "
             "instruction, say); with sentence pairs a template with {source}.",
             flag="--reference-prompt",
+            panel="Expert",
         ),
     ] = None
     template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
@@ -159,9 +168,9 @@ class OneByOne(Removing, Selecting, InWorkers):
     # Held-out examples of a task take the place of sentence pairs; a mask run without a prompt
     # reads those of its own task.
     tasks: TaskChoice = field(default_factory=TaskChoice, metadata=UNSIGNED)
-    examples: Annotated[int, Option("Held-out examples of a task to walk over.", min=1)] = field(
-        default=POCKET_SENTENCES, metadata=UNSIGNED
-    )
+    examples: Annotated[
+        int, Option("Held-out examples of a task to walk over.", min=1, panel="Expert")
+    ] = field(default=POCKET_SENTENCES, metadata=UNSIGNED)
     example: options.Example = field(default=None, metadata=UNSIGNED)
     # Random orders of all heads.
     draws: Annotated[int, MadeBy(_random_orders)] = 0
@@ -412,5 +421,6 @@ comparison = Comparison(
     words=WORDS,
     extras=extras,
     examples="examples",
+    usage="--heads 5.3,5.1,4.3 --pair en-de --limit 5",
 )
 command = comparison.study

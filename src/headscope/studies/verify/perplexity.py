@@ -346,5 +346,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="documents",
+    usage="--heads runs/lahis --limit 20",
 )
 command = comparison.study

@@ -15,7 +15,7 @@ from headscope import options
 from headscope.data.align import check_aligner
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
-from headscope.errors import InputError
+from headscope.errors import InputError, OptionalPart
 from headscope.evidence.controls import SelectedHeads
 from headscope.evidence.rows import Condition, Evidence, Statistic
 from headscope.evidence.runner import ZERO, Replacements
@@ -60,7 +60,7 @@ from headscope.studies.comparison import (
     Selecting,
 )
 from headscope.studies.models import resolved_chat
-from headscope.studies.pairs import PairsChoice, pair_examples, read_test_directions
+from headscope.studies.pairs import PairsChoice, aligner_parts, pair_examples, read_test_directions
 from headscope.studies.sentences import shown_conditions
 from headscope.studies.verify.reference import reference_number
 from headscope.studies.verify.removal_show import WORDS, cautions, extras, leads
@@ -111,6 +111,12 @@ class VerifyRemoval(Removal, Selecting, InWorkers):
     )
     pairs: PairsChoice = field(default_factory=PairsChoice)
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """What links words, too, where losses are told by them."""
+        yield from super().parts()
+        if "loss" in self.all_draws:
+            yield from aligner_parts(self.pairs, self.model.model, check_aligner)
 
     @classmethod
     def of_options(cls, **values: Any) -> VerifyRemoval:
@@ -239,6 +245,7 @@ comparison = Comparison(
     extras=extras,
     examples="sentence pairs",
     sign=_links,
+    usage="--heads 5.3,5.1,4.3 --pair en-de --limit 20",
 )
 command = comparison.study
 

@@ -81,16 +81,17 @@ class VerifyScaling(AskedUnderMasks):
     did with every example that α was chosen on, and that it was measured on.
     """
 
-    draws: Annotated[int, Option("Draws of random heads.", min=0)] = 3
+    draws: Annotated[int, Option("Draws of random heads.", min=0, panel="Test")] = 3
     check_data: Annotated[
         str | None,
         Option(
             "Sentence pairs to measure translations on; without it half of the held-out examples.",
             metavar="DATA",
+            panel="Data",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     check_limit: Annotated[
-        int | None, Option("The first so many pairs of --check-data.", min=1)
+        int | None, Option("The first so many pairs of --check-data.", min=1, panel="Expert")
     ] = None
     grid: Annotated[
         tuple[float, ...],
@@ -347,5 +348,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="",
+    usage="--heads runs/plural --task plural-en",
 )
 command = comparison.study

@@ -102,14 +102,15 @@ class VerifySummaries(Removing, Selecting):
                     "which is what it can do.",
                     metavar="LANG=FILE",
                     held="documents",
+                    panel="Data",
                 ),
                 "limit": options.LIMIT,
             },
         ),
     ] = field(default_factory=DocumentsChoice)
-    summary_column: Annotated[str, Option("By name, or by number from 0.", metavar="COLUMN")] = (
-        "summary"
-    )
+    summary_column: Annotated[
+        str, Option("By name, or by number from 0.", metavar="COLUMN", panel="Data")
+    ] = "summary"
     template: Annotated[
         TemplateField[Template | None],
         Option(
@@ -118,6 +119,7 @@ class VerifySummaries(Removing, Selecting):
             typed=str,
             read=Template.from_option,
             held="template",
+            panel="Prompt",
         ),
     ] = TemplateField(None, Template)
     gate: Annotated[
@@ -356,5 +358,6 @@ comparison = Comparison(
     cautions=_cautions,
     words=WORDS,
     extras=lambda result, run: writing_extras(result, run, "rouge_l"),
+    usage="--heads runs/lahis --limit 20",
 )
 command = comparison.study

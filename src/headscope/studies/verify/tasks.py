@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
-from headscope.errors import InputError
+from headscope.errors import InputError, OptionalPart
 from headscope.evidence.headline import Case
 from headscope.evidence.rows import Condition, Evidence, Tested
 from headscope.evidence.runner import (
@@ -77,6 +77,7 @@ class VerifyTasks(Removing, Selecting):
             metavar="NAME|FILE|DIR",
             held="examples",
             default=None,
+            panel="Data",
         ),
     ] = field(metadata=UNSIGNED)
     heads: Annotated[str, replace(options.HEADS, default=None)] = field(metadata=UNSIGNED)
@@ -85,12 +86,19 @@ class VerifyTasks(Removing, Selecting):
     threshold: options.Threshold = 0.1
     model: ModelChoice = field(default_factory=ModelChoice)
     shots: Annotated[
-        int | None, Option("Worked examples before each prompt; none: as the task says.", min=0)
+        int | None,
+        Option(
+            "Worked examples before each prompt; none: as the task says.", min=0, panel="Prompt"
+        ),
     ] = None
     limit: options.Limit = None
     allow_code: Annotated[
         bool,
-        Option("Run the Python code that task files name (!function).", flag="--allow-task-code"),
+        Option(
+            "Run the Python code that task files name (!function).",
+            flag="--allow-task-code",
+            panel="Expert",
+        ),
     ] = False
     baseline: Annotated[Rules, Nested(without=("examples", "off_target", "unfinished"))] = field(
         default_factory=Rules
@@ -100,6 +108,11 @@ class VerifyTasks(Removing, Selecting):
     listing: Annotated[bool, Option("Only name the known groups of tasks.", flag="--list")] = field(
         default=False, metadata=UNSIGNED
     )
+
+    def parts(self) -> Iterator[OptionalPart]:
+        """The harness, too."""
+        yield from super().parts()
+        yield OptionalPart("verify tasks", "tasks", ("lm_eval",))
 
     def __post_init__(self) -> None:
         if not self.task or not all(name.strip() for name in self.task):
@@ -422,5 +435,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="examples",
+    usage="--task runs/tasks --heads 5.3,5.1,4.3",
 )
 command = replace(comparison.study, instead=_groups_alone)

@@ -94,6 +94,7 @@ class VerifyTransfer(Removing):
             "Without it every pair of the run's languages.",
             metavar="A-B",
             held="direction",
+            panel="Data",
         ),
     ] = ()
     data: Annotated[
@@ -103,15 +104,16 @@ class VerifyTransfer(Removing):
             "wanted, stem and id. Without it those that come with headscope, in fifteen languages.",
             metavar="FILE",
             held="pairs",
+            panel="Data",
         ),
     ] = field(default=None, metadata=UNSIGNED)
     up: Annotated[float, Option("Gate of the first language's heads.", metavar="G")] = 3.0
     down: Annotated[float, Option("Gate of the second language's heads.", metavar="G")] = 0.0
     limit: options.Limit = None
     chat: options.Chat = None
-    max_new_tokens: Annotated[int, Option("Longest generated answer.", min=1, default=None)] = (
-        ANSWER_TOKENS
-    )
+    max_new_tokens: Annotated[
+        int, Option("Longest generated answer.", min=1, default=None, panel="Prompt")
+    ] = ANSWER_TOKENS
     reference: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
     allow_overlap: options.AllowOverlap = field(default=False, metadata=UNSIGNED)
 
@@ -379,5 +381,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="prompts",
+    usage="--heads runs/lahis --pair de-ru --limit 20",
 )
 command = comparison.study

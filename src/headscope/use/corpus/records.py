@@ -12,7 +12,7 @@ import gzip
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, time, timedelta
 from decimal import Decimal
@@ -22,7 +22,7 @@ from headscope import options
 from headscope.data.files import Unread, unique_keys
 from headscope.data.rows import unusable, without_line_end
 from headscope.data.tables import ABSENT, cell_of
-from headscope.errors import InputError, need
+from headscope.errors import InputError, OptionalPart, need
 from headscope.settings import Option, Settings
 from headscope.use.corpus.files import CorpusFile
 
@@ -63,6 +63,7 @@ class Columns(Settings):
             flag="--language-column",
             metavar="COLUMN",
             default=None,
+            panel="Data",
         ),
     ] = "language"
     id: Annotated[
@@ -240,22 +241,22 @@ class Written(Settings):
     format: Annotated[
         Literal["jsonl", "parquet"], Option("What rated documents are written as.")
     ] = "jsonl"
-    compression: Annotated[Compression, Option("Of the files written.")] = "none"
-    chunk: Annotated[int, Option("Records of an input file that make one output file.", min=1)] = (
-        1000
-    )
+    compression: Annotated[Compression, Option("Of the files written.", panel="Expert")] = "none"
+    chunk: Annotated[
+        int, Option("Records of an input file that make one output file.", min=1, panel="Expert")
+    ] = 1000
 
     @property
     def ending(self) -> str:
         """How the names of the files end."""
         return ".parquet" if self.format == "parquet" else JSONL_ENDINGS[self.compression]
 
-    def check(self) -> None:
-        """Raise `MissingExtra` where a package for it is not there."""
+    def parts(self) -> Iterator[OptionalPart]:
+        """What writing takes."""
         if self.format == "parquet":
-            need("pyarrow", "writing Parquet", "corpus")
-        else:
-            compressed(b"", self.compression)
+            yield OptionalPart("writing Parquet", "corpus", ("pyarrow",))
+        elif self.compression == "zstd":
+            yield OptionalPart("writing zstd", "corpus", ("zstandard",))
 
     def encode(
         self, rated: Sequence[tuple[RawRecord, Rated]], example: RawRecord, columns: Columns

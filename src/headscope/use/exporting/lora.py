@@ -9,7 +9,6 @@ times g - 1, and with alpha = r nothing is scaled. What a server multiplies by s
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from headscope.errors import InputError, MissingExtra
+from headscope.errors import InputError, OptionalPart, check_parts
 from headscope.heads import Gate, check_geometry
 from headscope.heads.store import write_bytes
 from headscope.lm.gguf import is_gguf, open_gguf
@@ -215,6 +214,9 @@ def _reader(
     return read
 
 
+LLAMA_CPP = OptionalPart("writing an adapter for llama.cpp", "gguf", ("gguf",))
+
+
 def write_gguf(path: Path, changes: Mapping[str, LowRank], lm: LanguageModel) -> None:
     """Write changes of W_O, by the projection's name, in the form that llama.cpp reads.
 
@@ -243,8 +245,7 @@ def write_gguf(path: Path, changes: Mapping[str, LowRank], lm: LanguageModel) ->
 
 def _gguf_names(lm: LanguageModel, projections: Sequence[str]) -> tuple[str, dict[str, str]]:
     """What llama.cpp calls the architecture, and the weight of each projection."""
-    if importlib.util.find_spec("gguf") is None:
-        raise MissingExtra.needed("writing an adapter for llama.cpp", "gguf", "gguf")
+    check_parts([LLAMA_CPP])
     import gguf
 
     kinds = {name: kind for kind, name in gguf.MODEL_ARCH_NAMES.items()}

@@ -22,7 +22,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional
 
-from headscope.errors import InputError, MissingExtra
+from headscope.errors import InputError, OptionalPart, check_parts
 from headscope.heads import Gate
 from headscope.lm.batching import collate
 from headscope.lm.feed_forward import feed_forward_gated
@@ -245,7 +245,7 @@ def _weights(model: Any) -> dict[str, tuple[int, int]]:
 
 def read_adapter(base: Any, folder: Path) -> Any:
     """Load an adapter around its base model by stock PEFT."""
-    need_peft()
+    check_parts([PEFT])
     _quieten()
     from peft import PeftModel
 
@@ -255,12 +255,7 @@ def read_adapter(base: Any, folder: Path) -> Any:
         return PeftModel.from_pretrained(base, str(folder)).eval()
 
 
-def need_peft() -> None:
-    """InputError if PEFT is not installed."""
-    if importlib.util.find_spec("peft") is None:
-        raise MissingExtra.needed(
-            "comparing an adapter (--no-prove leaves it out)", "peft", "adapters"
-        )
+PEFT = OptionalPart("comparing an adapter (--no-prove leaves it out)", "adapters", ("peft",))
 
 
 def _quieten() -> None:

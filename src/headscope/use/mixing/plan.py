@@ -52,7 +52,8 @@ class MixPlan(Settings):
     kind: Annotated[
         MixtureKind,
         Option(
-            "Replace the documents with the highest scores, repeat them, or leave all as it is."
+            "Replace the documents with the highest scores, repeat them, or leave all as it is.",
+            panel="Data",
         ),
     ] = "remove"
     share: Annotated[
@@ -83,7 +84,7 @@ class MixPlan(Settings):
         Select,
         Option("The documents with the highest scores, or as many at random, as a control."),
     ] = "top"
-    compression: Annotated[Compression, Option("Of the files written.")] = "none"
+    compression: Annotated[Compression, Option("Of the files written.", panel="Expert")] = "none"
     file_bytes: int = 1 << 26
 
     def __post_init__(self) -> None:
