@@ -14,6 +14,7 @@ from headscope.evidence.controls import FREE, MATCHED
 from headscope.evidence.headline import LOST, NOT_SHOWN, OPEN, SHOWN, TOO_FEW
 from headscope.measure.intervals import wilson_interval
 from headscope.results.common import ComparedResult
+from headscope.results.methods import MethodComparison
 from headscope.shown.blocks import AS_MUCH, Cell, Forest, Row, Shown, Table
 from headscope.studies.registry import study_of
 from headscope.studies.report import read_run
@@ -193,3 +194,26 @@ def test_of_what_never_changes_the_bound_is_that_of_all_outputs(told: list[Told]
         if written["verdict"].startswith("Nothing changes"):
             assert any(len(own) == 1 for own in values.values()), name
     assert said
+
+
+def test_the_heads_that_come_first_are_those_that_most_methods_choose(
+    command_runs: list[CommandRun],
+) -> None:
+    """Named if they are more than chance gives."""
+    found = 0
+    for run in command_runs:
+        compared = getattr(read_run(run.folder), "comparison", None)
+        said = json.loads((run.folder / "result.json").read_text("utf-8"))["verdict"]
+        if not isinstance(compared, MethodComparison) or said.startswith("By "):
+            continue
+        most = max(len(head.selected_by) for head in compared.heads)
+        chosen = {str(head.place) for head in compared.heads if len(head.selected_by) == most}
+        chance = sum(row.expected for row in compared.agreement if row.methods >= most)
+        assert (most > 1 and len(chosen) > chance) == said.startswith("Use first: "), said
+        named = said.partition(", chosen by ")[0].removeprefix("Use first: ")
+        assert (
+            not said.startswith("Use first: ")
+            or {name for name in re.split(", | and ", named) if "more" not in name} <= chosen
+        )
+        found += 1
+    assert found > 1

@@ -19,6 +19,8 @@ from headscope.report.provenance import about_run
 from headscope.shown.blocks import METHOD, HeadSets, Next, Section, Shown, Table
 from headscope.shown.words import MEAN, arrow, enumeration, unbroken
 
+#: Characters of an answer that is set smaller, so that it does not fill the screen.
+LONG = 120
 FLAG = re.compile(r"(--[a-z][a-z-]*(?:[ =](?=[^\s,;]*[A-Z=/])[^\s,;]+)?)")
 RULE = re.compile(r"(@media[^{]+)\{|([^{}]+)\{([^{}]*)\}|\}")
 
@@ -161,7 +163,7 @@ def _finding(shown: Shown, first: Drawn | None) -> Html:
         "div",
         tag("h2", "Finding", id="summary-title", class_="unseen"),
         tag("p", warning, class_="warning") if shown.warning else None,
-        tag("p", with_flags(answer), class_="answer"),
+        tag("p", with_flags(answer), class_="answer long" if len(answer) > LONG else "answer"),
         [tag("p", with_flags(words)) for words in more],
         uncertainty if shown.uncertainty else None,
         _next(shown.next) if shown.next else None,

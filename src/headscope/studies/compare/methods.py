@@ -222,17 +222,17 @@ def _finding(compared: MethodComparison) -> list[str]:
 
 
 def _first(compared: MethodComparison) -> str:
-    """The heads that most methods choose, and how many would be chosen so often by chance."""
+    """The heads that most methods choose, if these are more than would be chosen so by chance."""
     most = max((len(head.selected_by) for head in compared.heads), default=0)
     if most < 2:
         return "No head is chosen by two methods, so none comes first."
     chosen = [str(head.place) for head in compared.heads if len(head.selected_by) == most]
     listed = chosen if len(chosen) <= FIRST else [*chosen[:FIRST], f"{len(chosen) - FIRST} more"]
     expected = sum(row.expected for row in compared.agreement if row.methods >= most)
-    return (
-        f"Use first: {enumeration(listed)}, chosen by {most} of "
-        f"{count(len(compared.methods), 'method')} ({by_chance(expected)})."
-    )
+    chosen_by = f"chosen by {most} of {count(len(compared.methods), 'method')}"
+    if len(chosen) <= expected:
+        return f"No head comes first: {len(chosen)} {chosen_by} ({by_chance(expected)})."
+    return f"Use first: {enumeration(listed)}, {chosen_by} ({by_chance(expected)})."
 
 
 def _signs(compared: MethodComparison) -> dict[str, str]:
