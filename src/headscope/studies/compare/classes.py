@@ -212,5 +212,5 @@ command = Study(
     compare_classes,
     result=ClassesResult,
     show=_show,
-    usage="runs/found:en-de runs/found:de-en",
+    usage="runs/found",
 )

@@ -328,5 +328,9 @@ def compare_importance(config: CompareImportance, out: Path | None = None) -> di
 
 
 command = Study(
-    CompareOverlap, compare_overlap, result=OverlapResult, show=_show, usage="runs/found --k 15%"
+    CompareOverlap,
+    compare_overlap,
+    result=OverlapResult,
+    show=_show,
+    usage="runs/found runs/lahis --k 15%",
 )

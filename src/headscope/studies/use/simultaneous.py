@@ -492,6 +492,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="sentences",
-    usage="--heads 5.3,5.1 --pair en-de --limit 20",
+    usage="--heads 5.3,5.1 --pair en-de --limit 5",
 )
 command = replace(comparison.study, instead=_streamed)

@@ -435,6 +435,6 @@ comparison = Comparison(
     words=WORDS,
     extras=_extras,
     examples="examples",
-    usage="--task runs/tasks --heads 5.3,5.1,4.3",
+    usage="--task runs/tasks --heads 5.3,5.1,4.3 --limit 20",
 )
 command = replace(comparison.study, instead=_groups_alone)
