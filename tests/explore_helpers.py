@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from headscope.live import page
+from headscope.live.scores import ends
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -32,6 +33,12 @@ Event = dict[str, Any]
 Answer = Callable[[str, dict[str, Any]], Iterator[Event]]
 
 
+def column(key: str, title: str, values: list[float | None]) -> dict[str, Any]:
+    """A column of scores as the page is told of it."""
+    high, signed = ends(values)
+    return {"key": key, "title": title, "values": values, "high": high, "signed": signed}
+
+
 def about(**changed: Any) -> dict[str, Any]:
     """A model of 6 layers with 16 heads, the third without any, and one run of scores."""
     counts = [16, 16, 0, 16, 16, 16]
@@ -45,17 +52,17 @@ def about(**changed: Any) -> dict[str, Any]:
     for place, at in enumerate(order, 1):
         rank[at] = place
     columns = [
-        {"key": "score", "title": "TS", "values": score},
-        {"key": "above_chance", "title": "TS \u2212 chance", "values": above},
-        {"key": "low", "title": "low", "values": [value - 0.03 for value in score]},
-        {"key": "high", "title": "high", "values": [value + 0.03 for value in score]},
-        {"key": "chance", "title": "chance", "values": chance},
+        column("score", "TS", score),
+        column("above_chance", "TS \u2212 chance", above),
+        column("low", "low", [value - 0.03 for value in score]),
+        column("high", "high", [value + 0.03 for value in score]),
+        column("chance", "chance", chance),
     ]
     scores = {
         "name": "runs/ts", "title": "Translation scores, English \u2192 German",
         "by": "above_chance", "threshold": 0.1, "columns": columns, "rank": rank,
         "classes": ["token alignment" if (v or 0) > 0.1 else "inactive" for v in above],
-        "k": 5, "sentences": True,
+        "k": 5, "sentences": True, "by_size": False,
     }  # fmt: skip
     prompt = {"prompt": "The capital of France is", "reference": None, "language": None,
               "chat": False}  # fmt: skip

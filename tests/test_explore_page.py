@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from browser_helpers import Visit, chromium, visit
 from explore_helpers import CHANGE, GATED, ORIGINAL, Served, about, answer, lane, run, serving
+from headscope.heads import Geometry, HeadScores
 from headscope.live import page
+from headscope.live.scores import Source, described
 
 HOSTILE = '<img src=x onerror="window.broken=1"></script>'
 
@@ -197,6 +200,28 @@ def test_the_original_is_coloured_and_the_first_difference_marked(browser: Any) 
         assert seen.page.locator(".marks .drawn.line").get_attribute("d").count("M") == 5
 
 
+def test_scores_below_0_are_seen_and_rank_by_size(browser: Any) -> None:
+    """As by attribution: the head with the largest effect is below 0."""
+    geometry = Geometry((16, 16, 0, 16, 16, 16))
+    values = np.where(geometry.mask(), 0.001, np.nan)
+    values[5, 3], values[4, 1], values[3, 0] = -0.326, 0.0725, -0.01
+    scores = HeadScores(geometry, values, "attribution")
+    known = described(Source("runs/ioi", "attribution", scores))
+    with explorer(browser, model=about(scores=[known])) as (seen, served):
+        classes = {head: cell(seen, head).get_attribute("class").split()[1]
+                   for head in ("5.3", "4.1", "3.0", "1.1")}  # fmt: skip
+        assert classes == {"5.3": "n8", "4.1": "q2", "3.0": "m0", "1.1": "m0"}
+        shown = seen.page.locator(".heads .rampbar:visible")
+        assert shown.count() == 1
+        ends = shown.locator("> span:not(.ramp)").all_inner_texts()
+        assert ends == ["score: \u22120.326", "+0.326"]
+        assert "rank 1 of 80 by size" in seen.page.locator(".head-words").inner_text()
+        seen.page.fill(".k", "2")
+        press(seen, "top", 2)
+        assert set(served.runs()[-1]["gates"]) == {"5.3", "4.1"}
+        assert page.static(about(scores=[known])).count("cell n8") == 1
+
+
 def test_a_newer_click_cancels_the_older_run(browser: Any) -> None:
     reached, go_on = threading.Event(), threading.Event()
 
@@ -330,6 +355,88 @@ def test_own_text_examples_and_sentences_of_the_data_are_asked(browser: Any) -> 
             assert seen.page.locator(".data-place").inner_text() == said
         assert served.runs()[-1]["input"]["sentence"] == "Sentence 1."
         assert seen.page.locator(".earlier").is_disabled()
+
+
+def test_a_reference_goes_with_its_text(browser: Any) -> None:
+    """Typed text, another use of it, links and steps back, and what is kept or arrives."""
+    own = about()["examples"][0]["input"]
+    asked = {"sentence": "A cat slept.", "pair": "en-de", "reference": None}
+    with explorer(browser) as (seen, served):
+        reference = seen.page.locator(".own-reference")
+        assert reference.input_value() == own["reference"]
+        seen.page.fill(".own-text", asked["sentence"])
+        assert reference.input_value() == ""
+        seen.page.fill(".own-text", own["sentence"])
+        assert reference.input_value() == own["reference"]
+        seen.page.select_option(".kind", "prompt")
+        assert reference.input_value() == ""
+        seen.page.select_option(".kind", "en-de")
+        assert reference.input_value() == own["reference"]
+        seen.page.fill(".own-text", asked["sentence"])
+        press(seen, "go", 2)
+        assert served.runs()[-1]["input"] == asked
+        seen.page.click(".copy-command")
+        seen.page.wait_for_selector(".kept pre:text('headscope')")
+        seen.page.click(".save-run")
+        seen.page.wait_for_selector(".kept pre:text('runs/')")
+        kept = [body["input"] for kind, body in served.asked if kind in ("copy", "save")]
+        assert kept == [asked, asked]
+        press(seen, "arrives", 3)
+        assert interpretations(served)[-1]["input"] == asked
+        press(seen, "arrives", 4)
+        address = seen.page.url
+        seen.page.locator(".example-input").first.click()
+        done(seen, 5)
+        assert served.runs()[-1]["input"] == own
+        seen.page.goto("about:blank")
+        seen.page.goto(address)
+        done(seen, 1)
+        assert served.runs()[-1]["input"] == asked and reference.input_value() == ""
+        # A reference that is typed belongs to the text that is typed.
+        seen.page.fill(".own-reference", "Ein Hund.")
+        seen.page.fill(".own-text", "A dog.")
+        press(seen, "go", 2)
+        assert served.runs()[-1]["input"] == {**own, "sentence": "A dog.", "reference": "Ein Hund."}
+
+
+def test_a_language_goes_with_its_prompt(browser: Any) -> None:
+    given = {"prompt": "Word: Kuh", "reference": "cow", "language": "en", "chat": False}
+    model = about(examples=[{"title": "Word", "input": given}], chat=True)
+    with explorer(browser, model=model) as (seen, served):
+        seen.page.select_option(".kind", "chat")  # the same prompt in a template
+        press(seen, "go", 2)
+        assert served.runs()[-1]["input"] == {**given, "chat": True}
+        seen.page.fill(".own-text", "Mot: vache")
+        press(seen, "go", 3)
+        asked = {"prompt": "Mot: vache", "reference": None, "language": None, "chat": True}
+        assert served.runs()[-1]["input"] == asked
+
+
+def test_nothing_of_the_last_input_stands_beside_the_next(browser: Any) -> None:
+    """Between the colours and the output of an input there are no facts of another output."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for event in answer(kind, body):
+            if kind == "run" and body["input"]["reference"] is None:
+                if event["event"] == "token" and not reached.is_set():
+                    reached.set()
+                    assert go_on.wait(20)
+                if event["event"] == "lane":
+                    event |= {"chrf": None, "reference_logprob": None}
+            yield event
+
+    with explorer(browser, answers) as (seen, _):
+        press(seen, "top", 2)
+        facts = seen.page.locator("[data-lane=gated] .facts")
+        assert "94.7" in facts.inner_text()
+        seen.page.fill(".own-text", "A cat slept.")
+        seen.page.click(".go")
+        done(seen, 3, "shifted")
+        assert reached.is_set() and "stale" in facts.get_attribute("class")
+        go_on.set()
+        done(seen, 3)
+        assert facts.inner_text().count("no reference") == 2
 
 
 def test_errors_are_shown_and_the_page_goes_on(browser: Any) -> None:

@@ -7,7 +7,7 @@ elements stand in `data-style`, and the script sets them; all else is in the sty
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -19,8 +19,6 @@ from headscope.report.notebook import page_in_frame
 from headscope.report.page import Page, style_sheet
 from headscope.report.parts import caption, figure, legend, ramp_class, scroll
 from headscope.shown.words import count, number
-
-Values = Sequence[float | None]
 
 LANES = {
     "original": ("Original", "out", "base"),
@@ -73,13 +71,16 @@ def widget_css() -> str:
 
 def static(about: Mapping[str, Any]) -> Html:
     """The map of heads by the first score with its scale, for where no script runs."""
-    title, scale, values = "Heads", None, None
+    column, scale = None, None
     if about["scores"]:
         column = shades(about["scores"][0])[0]
-        title, values = column["title"], column["values"]
-        scale = ramp_bar("0", number(_high(values)))
-    words = caption(title, "One cell a head. Darker means higher (in a dark scheme, lighter)")
-    picture = figure("map", words, scroll(_map(about, values)), scale)
+        high, signed = column["high"], column["signed"]
+        scale = ramp_bar(number(-high) if signed else "0", number(high), diverging=signed)
+    words = "One cell a head. Darker means higher (in a dark scheme, lighter)"
+    if column and column["signed"]:
+        words = "One cell a head. Blue: below 0, orange: above"
+    title = caption(column["title"] if column else "Heads", words)
+    picture = figure("map", title, scroll(_map(about, column)), scale)
     return Html(page_in_frame(Page(about["model"], Html(""), [("heads", "", picture)])))
 
 
@@ -159,7 +160,7 @@ def _heads(about: Mapping[str, Any]) -> Html:
             class_="note shown"),
         tag("div", Html(_map(about, None).replace(' style="', ' data-style="')),
             class_="scroll map"),
-        ramp_bar("0", "") if scores else None,
+        [ramp_bar("", "", diverging=both) for both in (False, True)] if scores else None,
         legend(("zero", "gate 0"), ("other", "other gate"), ("drawn", "random control"),
                ("held", "pinned")),
         tag("p", class_="head-words"),
@@ -269,23 +270,18 @@ def _pinned() -> Html:
 
 
 # ---- pieces --------------------------------------------------------------------------------------
-def _map(about: Mapping[str, Any], values: Values | None) -> Html:
-    """The map of all heads, plain without values."""
+def _map(about: Mapping[str, Any], column: Mapping[str, Any] | None) -> Html:
+    """The map of all heads, plain without a column of scores."""
     places = [(layer, head) for layer, n in enumerate(about["counts"]) for head in range(n)]
-    colours = ["plain"] * len(places) if values is None else _colours(values)
+    colours = ["plain"] * len(places)
+    if column is not None:
+        high, signed = column["high"], column["signed"]
+        colours = [ramp_class(value, high, signed) for value in column["values"]]
     cells = [Cell(*place, colour) for place, colour in zip(places, colours, strict=True)]
     pitch = max(12, min(26, 400 // max(about["counts"])))
     axes = head_axes(about["layers"], max(about["counts"]), pitch)
     words = f"Heads of {about['model']}, layers down, heads across"
     return matrix(cells, *axes, pitch, words, data_pitch=pitch)
-
-
-def _colours(values: Values) -> list[str]:
-    return [ramp_class(None if v is None else max(0.0, v), _high(values)) for v in values]
-
-
-def _high(values: Values) -> float:
-    return max([0.0, *(value for value in values if value is not None)]) or 1.0
 
 
 def _part(name: str, title: str, *children: Child) -> Html:

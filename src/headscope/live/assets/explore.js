@@ -20,6 +20,11 @@ const signed = (value, digits = 2) => (value > 0 && Number(value.toFixed(digits)
 const count = (number, name) => `${number} ${name}${number === 1 ? "" : "s"}`;
 const gateText = (gate) => String(Number(gate.toFixed(2))).replace("-", "\u2212");
 const clamp = (value, [low, high]) => Math.min(high, Math.max(low, value));
+// The colour of a value on the ramp of two sides, from -end to end.
+function twoSided(value, end) {
+  const step = Math.round(clamp(value / end, [-1, 1]) * RAMP / 2);
+  return !known(value) ? "na" : step < 0 ? `n${-step}` : step > 0 ? `q${step}` : "m0";
+}
 const quoted = (text) => `\u201c${text.trim() || text.replaceAll("\n", "\u21b5")}\u201d`;
 const few = (list) => (list.length > 4 ? count(list.length, "head") : list.join(", "));
 
@@ -210,11 +215,12 @@ export function mount(root, transport, about) {
     const interval = known(low) && known(high) ? ` (95\u00a0% CI ${fixed(low)} to ${fixed(high)})` : "";
     return shown.map(({ key, title, values }) => [title, fixed(values[at]) + (key === first ? interval : "")]);
   }
+  const rankOf = (scores, at) => `rank ${scores.rank[at]} of ${heads.length}${scores.by_size ? " by size" : ""}`;
   function describe(at) {
     const { scores } = chosen(), lines = [`head ${names[at]}: gate ${gateText(state.gates[at])}`];
     if (scores?.classes) lines[0] += ` \u00b7 ${scores.classes[at]}`;
     if (!scores) return lines[0];
-    lines.push(...numbersOf(scores, at).map((pair) => pair.join(" ")), `rank ${scores.rank[at]} of ${heads.length}`);
+    lines.push(...numbersOf(scores, at).map((pair) => pair.join(" ")), rankOf(scores, at));
     return lines.join("\n");
   }
 
@@ -243,16 +249,21 @@ export function mount(root, transport, about) {
   });
 
   function paint() {
-    const { column } = chosen();
+    const { scores, column } = chosen();
     if (!column) return mark();
-    const high = Math.max(0, ...column.values) || 1, bar = find(".heads .rampbar");
+    const { high, signed: both } = column, [single, double] = all(".heads .rampbar"), bar = both ? double : single;
     cells.forEach((cell, at) => {
-      const value = column.values[at];
-      cell.setAttribute("class", `cell ${known(value) ? `s${Math.round(clamp(value / high, [0, 1]) * RAMP)}` : "na"}`);
+      const value = column.values[at], step = Math.round(clamp(value / high, [0, 1]) * RAMP);
+      cell.setAttribute("class", `cell ${both ? twoSided(value, high) : known(value) ? `s${step}` : "na"}`);
     });
-    bar.firstChild.textContent = `${column.title}: 0${column.values.some((value) => value < 0) ? " or less" : ""}`;
-    bar.lastChild.textContent = fixed(high);
-    find(".shown").textContent = `A cell is a head. Darker (in a dark scheme, lighter): higher ${column.title}.`;
+    [single.hidden, double.hidden] = [both, !both];
+    const low = both ? fixed(-high) : column.values.some((value) => value < 0) ? "0 or less" : "0";
+    bar.firstChild.textContent = `${column.title}: ${low}`;
+    bar.lastChild.textContent = both ? signed(high, 3) : fixed(high);
+    const darker = "Darker (in a dark scheme, lighter)";
+    find(".shown").textContent = "A cell is a head. " + (both ? `Blue: ${column.title} below 0, orange: above. ${darker}: larger.`
+      : `${darker}: higher ${column.title}.`);
+    find(".top").textContent = scores.by_size ? "largest" : "highest";
     mark();
   }
   // Gates, the control and the pinned head, each by its own mark, and in the names of the cells.
@@ -401,17 +412,34 @@ export function mount(root, transport, about) {
   });
 
   // ---- input ------------------------------------------------------------------------------------
+  // A reference and a language are of one text, used in one way. When another is typed they go with
+  // it, unless the reference was typed too; when it comes back, so do they.
+  const form = () => [".own-text", ".kind", ".own-reference"].map((name) => find(name).value);
+  const pairOf = (kind) => (kind === "prompt" || kind === "chat" ? null : kind);
+  let filled = form();
+  function sameText() {
+    const [text, kind] = form();
+    return text === filled[0] && pairOf(kind) === pairOf(filled[1]);
+  }
+  function fitReference() {
+    const field = find(".own-reference"), own = filled[2];
+    if (sameText()) field.value ||= own;
+    else if (field.value === own) field.value = "";
+  }
+  on(find(".own-text"), "input", fitReference);
+  on(find(".kind"), "change", fitReference);
   function fromForm() {
-    const [text, kind, reference] = [".own-text", ".kind", ".own-reference"].map((name) => find(name).value);
-    const given = { reference: reference.trim() || null };
-    if (kind !== "prompt" && kind !== "chat") return { sentence: text, pair: kind, ...given };
-    return { prompt: text, ...given, language: state.input?.language ?? null, chat: kind === "chat" };
+    const [text, kind, reference] = form(), given = { reference: reference.trim() || null };
+    if (pairOf(kind)) return { sentence: text, pair: kind, ...given };
+    const language = sameText() ? state.input?.language ?? null : null;
+    return { prompt: text, ...given, language, chat: kind === "chat" };
   }
   function setInput(input, write = true) {
     state.input = input;
     find(".own-text").value = input.sentence ?? input.prompt ?? "";
     find(".own-reference").value = input.reference ?? "";
     find(".kind").value = input.pair ?? (input.chat ? "chat" : "prompt");
+    filled = form();
     endArrival();
     ask(write);
   }
@@ -460,7 +488,8 @@ export function mount(root, transport, about) {
     if (asked) asked.cancel();
     const own = runs += 1;
     Object.assign(root.dataset, { run: own, state: "waiting" });
-    Object.assign(view, { shift: {}, attention: {}, alone: null });
+    // Nothing of the last input may stand beside what is said of this one.
+    Object.assign(view, { lanes: {}, shift: {}, attention: {}, alone: null });
     look(null);
     all(".tokens, .place, .lane .facts").forEach((node) => node.classList.add("stale"));
     const question = arrives() ? ["interpret", arrival()] : ["run", body()];
@@ -590,9 +619,8 @@ export function mount(root, transport, about) {
   function colour({ lane, change, total }, end) {
     const list = tokensOf(lane, "shifted");
     view.lanes.original.tokens.forEach((text, at) => {
-      const step = Math.round(clamp(change[at] / end, [-1, 1]) * RAMP / 2);
-      const ramp = !known(change[at]) ? "na" : step < 0 ? `n${-step} less` : step > 0 ? `q${step} more` : "m0";
-      setToken(list, at, text, ramp, known(change[at]) ? `${signed(change[at])} nats` : "no value");
+      const ramp = twoSided(change[at], end), sign = ramp.replace(/^n\d/, "$& less").replace(/^q\d/, "$& more");
+      setToken(list, at, text, sign, known(change[at]) ? `${signed(change[at])} nats` : "no value");
     });
     within(lane, ".total").textContent = `(sum ${signed(total)})`;
   }
@@ -788,7 +816,7 @@ export function mount(root, transport, about) {
     if (at === null) return;
     const removed = alone && `original output ${signed(alone.total)}, reference ${signed(alone.reference)} nats`;
     const rows = [["Removed alone", alone ? `change of log-probability: ${removed}` : NONE]];
-    const rank = scores && ["Rank", `${scores.rank[at]} of ${heads.length}`];
+    const rank = scores && ["Rank", rankOf(scores, at).slice(5)];
     if (scores) rows.unshift(...numbersOf(scores, at), ["Class", scores.classes?.[at] ?? NONE], rank);
     find("dl", box).replaceChildren(...rows.map((row) => make("div", {}, make("dt", {}, row[0]), make("dd", {}, row[1]))));
     if (sentencesOf === `${scores?.name} ${names[at]}`) return;
