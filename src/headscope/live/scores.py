@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +23,13 @@ from headscope.heads.geometry import count_of, default_amount
 from headscope.heads.resolve import MEAN, place_of, read_scores
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.heads.store import check_finished, held
+from headscope.pocket import weights
 from headscope.report.parts import RAMP
 from headscope.results.translation_score import SENTENCES
 from headscope.shown.words import arrow
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
 
 #: Score above which a head aligns tokens, and up to which it is inactive (Token Alignment Heads).
 ALIGNING, INACTIVE = 0.1, 0.0
@@ -71,6 +75,15 @@ def read_sources(specs: Iterable[str], geometry: Geometry) -> tuple[list[Source]
         else:
             gates[spec] = resolve_heads(spec, None, geometry).removed()
     return sources, gates
+
+
+def bundled_scores(lm: LanguageModel) -> list[Source]:
+    """The scores that come with the bundled model, if this is it: no number of it has changed."""
+    place = weights.scores_path()
+    scores = read_scores(place)
+    if any(part.provenance.get("weights") != lm.digest for part in scores.values()):
+        return []
+    return scored(scores, "bundled", lm.geometry, place)
 
 
 def scored(
