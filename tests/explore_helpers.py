@@ -12,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from headscope.live import page
+from headscope.live.scores import ends
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -32,6 +33,12 @@ Event = dict[str, Any]
 Answer = Callable[[str, dict[str, Any]], Iterator[Event]]
 
 
+def column(key: str, title: str, values: list[float | None]) -> dict[str, Any]:
+    """A column of scores as the page is told of it."""
+    high, signed = ends(values)
+    return {"key": key, "title": title, "values": values, "high": high, "signed": signed}
+
+
 def about(**changed: Any) -> dict[str, Any]:
     """A model of 6 layers with 16 heads, the third without any, and one run of scores."""
     counts = [16, 16, 0, 16, 16, 16]
@@ -45,17 +52,17 @@ def about(**changed: Any) -> dict[str, Any]:
     for place, at in enumerate(order, 1):
         rank[at] = place
     columns = [
-        {"key": "score", "title": "TS", "values": score},
-        {"key": "above_chance", "title": "TS \u2212 chance", "values": above},
-        {"key": "low", "title": "low", "values": [value - 0.03 for value in score]},
-        {"key": "high", "title": "high", "values": [value + 0.03 for value in score]},
-        {"key": "chance", "title": "chance", "values": chance},
+        column("score", "TS", score),
+        column("above_chance", "TS \u2212 chance", above),
+        column("low", "low", [value - 0.03 for value in score]),
+        column("high", "high", [value + 0.03 for value in score]),
+        column("chance", "chance", chance),
     ]
     scores = {
         "name": "runs/ts", "title": "Translation scores, English \u2192 German",
         "by": "above_chance", "threshold": 0.1, "columns": columns, "rank": rank,
         "classes": ["token alignment" if (v or 0) > 0.1 else "inactive" for v in above],
-        "k": 5, "sentences": True,
+        "k": 5, "sentences": True, "by_size": False,
     }  # fmt: skip
     prompt = {"prompt": "The capital of France is", "reference": None, "language": None,
               "chat": False}  # fmt: skip
@@ -67,6 +74,7 @@ def about(**changed: Any) -> dict[str, Any]:
         "data": {"name": "pairs.tsv",
                  "directions": [{"pair": "en-de", "title": "English \u2192 German",
                                  "sentences": 3}]},
+        "lesson": [],
         "pairs": [{"pair": "en-de", "title": "English \u2192 German"}],
         "sets": [{"title": "runs/mask", "gates": {"1.1": 0, "3.2": 2}}], "pinned": None,
         "chat": False, "draws": 20, **changed,
@@ -78,6 +86,7 @@ def lane(name: str, tokens: list[str], diverges: int | None, **changed: Any) -> 
     return {
         "event": "lane", "lane": name, "text": "".join(tokens), "tokens": tokens,
         "diverges": diverges, "ended": "eos", "language": {"code": "de", "name": "German"},
+        "candidates": [[[text.strip(), 0.7], ["Daniel", 0.2]] for text in tokens],
         "wanted": True, "copied": 0.1, "chrf": 94.7, "reference_logprob": -4.2, **changed,
     }  # fmt: skip
 
@@ -179,6 +188,7 @@ def run(body: dict[str, Any]) -> Iterator[Event]:
     if outputs:
         yield {"event": "place", "of": "reference", "selected": -5.1,
                "random": [-0.1 * at + 0.3 for at in range(20)], "place": 1, "among": 21,
+               "as_much": 0,
                "control": body["control"]}  # fmt: skip
     if body["pinned"]:
         yield {"event": "head", "head": body["pinned"],
@@ -190,7 +200,15 @@ def run(body: dict[str, Any]) -> Iterator[Event]:
                    "peaks": [1 + at % max(1, many - 2) if at != 3 else many + 1
                              for at in range(len(tokens))],
                    "weights": [[[(at + j) % words, 0.6 / (1 + j)] for j in range(min(5, words))]
-                               for at in range(len(tokens))]}  # fmt: skip
+                               for at in range(len(tokens))],
+                   "every": [[{at % words: 0.6, (at + 1) % words: 0.3}.get(word, 0.0)
+                              for word in range(words)] for at in range(len(tokens))]
+                   if words < 100 else None}  # fmt: skip
+    if body.get("effects"):
+        effects = [0.01] * 80
+        effects[3:5] = [-2.0, 1.0]
+        yield {"event": "effects", "of": "reference", "values": effects, "high": 2.0,
+               "signed": True}  # fmt: skip
     yield {"event": "done", "seconds": 0.1}
 
 

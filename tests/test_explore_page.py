@@ -11,11 +11,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from browser_helpers import Visit, chromium, visit
-from explore_helpers import CHANGE, GATED, ORIGINAL, Served, about, answer, lane, run, serving
+from explore_helpers import (
+    CHANGE,
+    GATED,
+    INPUT,
+    ORIGINAL,
+    Served,
+    about,
+    answer,
+    lane,
+    run,
+    serving,
+)
+from headscope.heads import Geometry, HeadScores, HeadSet
 from headscope.live import page
+from headscope.live.inputs import Wanted
+from headscope.live.lesson import lesson
+from headscope.live.scores import Source, described
 
 HOSTILE = '<img src=x onerror="window.broken=1"></script>'
 
@@ -191,10 +207,36 @@ def test_the_original_is_coloured_and_the_first_difference_marked(browser: Any) 
         assert "differs" in written.nth(4).get_attribute("aria-label")
         ending = seen.page.locator("[data-lane=gated] .ending").inner_text()
         assert ending == "First differs at token 5 of 9."
-        assert "lowest of 21" in seen.page.locator(".place .note").inner_text()
+        finding = seen.page.locator(".place h2").inner_text()
+        assert (
+            finding == "log p(reference) changes by \u22125.10 nats; 0 of 20 random sets do as much"
+        )
+        assert "from \u22121.60 to +0.30" in seen.page.locator(".place .note").inner_text()
         assert seen.page.locator(".place u").count() == 20
         # The heads of the control are marked on the map.
         assert seen.page.locator(".marks .drawn.line").get_attribute("d").count("M") == 5
+
+
+def test_scores_below_0_are_seen_and_rank_by_size(browser: Any) -> None:
+    """As by attribution: the head with the largest effect is below 0."""
+    geometry = Geometry((16, 16, 0, 16, 16, 16))
+    values = np.where(geometry.mask(), 0.001, np.nan)
+    values[5, 3], values[4, 1], values[3, 0] = -0.326, 0.0725, -0.01
+    scores = HeadScores(geometry, values, "attribution")
+    known = described(Source("runs/ioi", "attribution", scores))
+    with explorer(browser, model=about(scores=[known])) as (seen, served):
+        classes = {head: cell(seen, head).get_attribute("class").split()[1]
+                   for head in ("5.3", "4.1", "3.0", "1.1")}  # fmt: skip
+        assert classes == {"5.3": "n8", "4.1": "q2", "3.0": "m0", "1.1": "m0"}
+        shown = seen.page.locator(".heads .rampbar:visible")
+        assert shown.count() == 1
+        ends = shown.locator("> span:not(.ramp)").all_inner_texts()
+        assert ends == ["score: \u22120.326", "+0.326"]
+        assert "rank 1 of 80 by size" in seen.page.locator(".head-words").inner_text()
+        seen.page.fill(".k", "2")
+        press(seen, "top", 2)
+        assert set(served.runs()[-1]["gates"]) == {"5.3", "4.1"}
+        assert page.static(about(scores=[known])).count("cell n8") == 1
 
 
 def test_a_newer_click_cancels_the_older_run(browser: Any) -> None:
@@ -312,6 +354,124 @@ def test_the_pinned_head_has_its_numbers_and_best_sentences(browser: Any) -> Non
         assert not [kind for kind, _ in served.asked[asked:] if kind == "best"]
 
 
+def test_what_else_was_likely_is_told_at_a_token(browser: Any) -> None:
+    with explorer(browser) as (seen, _):
+        press(seen, "top", 2)
+        listed = seen.page.locator(".reading .candidates li")
+        tokens(seen, "gated").nth(4).hover()
+        assert [words.strip() for words in listed.all_inner_texts()] == [
+            "“Peter” 0.700", "“Daniel” 0.200",
+        ]  # fmt: skip
+        press(seen, "pin", 3)  # also where no head is pinned
+        tokens(seen, "original").first.hover()
+        assert listed.first.inner_text().strip() == "“Du” 0.700"
+
+
+def test_the_attention_of_a_whole_sentence_is_a_table(browser: Any) -> None:
+    with explorer(browser) as (seen, _):
+        table = seen.page.get_by_role("table", name="Weights of head 5.1")
+        words = [*INPUT["sentence"].split(), "elsewhere"]
+        assert table.locator("thead th").all_inner_texts() == words
+        assert table.locator("tbody th").all_inner_texts() == [text.strip() for text in ORIGINAL]
+        cells = table.locator("tbody tr").nth(4).locator("td")
+        shares = [0, 0, 0, 0, 0.6, 0.3, 0, 0, 0.1]
+        assert cells.all_text_contents() == [f"{share:.2f}" for share in shares]
+        classes = [cells.nth(at).get_attribute("class") for at in (0, 4, 8)]
+        assert classes == ["s0", "s10", "s2"]
+        cells.nth(4).hover()
+        assert seen.page.locator(".tip").inner_text() == "Daniel → broke: 0.60"
+        press(seen, "pin", 2)
+        assert table.count() == 0
+
+
+def test_the_map_shows_what_each_head_does_alone(browser: Any) -> None:
+    """Of one text: those of the last one are gone when another is asked."""
+    go_on = threading.Event()
+
+    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for event in answer(kind, body):
+            if event["event"] == "effects" and "prompt" in body["input"]:
+                assert go_on.wait(20)
+            yield event
+
+    with explorer(browser, answers) as (seen, served):
+        seen.choose(".shade", "effect")
+        done(seen, 2)
+        assert [body["effects"] for body in served.runs()] == [False, True]
+        assert "n8" in str(cell(seen, "0.3").get_attribute("class"))
+        assert "q4" in str(cell(seen, "0.4").get_attribute("class"))
+        assert "removed −2.000" in str(cell(seen, "0.3").get_attribute("aria-label"))
+        cell(seen, "0.3").focus()
+        assert "rank 1 of 80 by size" in seen.page.locator(".head-words").inner_text()
+        seen.page.fill(".k", "2")
+        press(seen, "top", 3)
+        assert set(served.runs()[-1]["gates"]) == {"0.3", "0.4"}
+        address = seen.page.url
+        seen.page.locator(".example-input").nth(1).click()
+        seen.page.wait_for_selector(".explorer[data-run='4'][data-state=written]")
+        assert seen.page.locator(".cell.na").count() == 80
+        assert seen.page.locator("button.top").is_disabled()
+        go_on.set()
+        done(seen, 4)
+        assert seen.page.locator(".cell.na").count() == 0
+        seen.page.goto("about:blank")
+        seen.page.goto(address)
+        done(seen, 1)
+        assert served.runs()[-1]["effects"] and served.runs()[-1]["input"] == INPUT
+
+
+# ---- the lesson ----------------------------------------------------------------------------------
+def taught() -> dict[str, Any]:
+    steps = lesson(
+        HeadSet.parse("5.1,4.2", Geometry((16, 16, 0, 16, 16, 16))),
+        Wanted(INPUT["sentence"], pair="en-de", reference=INPUT["reference"]),
+        Wanted("Word: Kuh", reference="Kühe"),
+        Wanted("Кот спит.", pair="en-de"),
+    )
+    return about(lesson=[vars(step) for step in steps])
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_lesson_opens_with_heads_off_and_the_draws_in_view(browser: Any, width: int) -> None:
+    with explorer(browser, model=taught(), width=width) as (seen, served):
+        first = served.runs()[0]
+        assert (first["gates"], first["pinned"]) == ({"5.1": 0, "4.2": 0}, "5.1")
+        assert first["input"] == INPUT
+        box = seen.page.locator(".place .bars").bounding_box()
+        assert box["height"] > 20 and box["y"] + box["height"] <= 900
+        assert seen.page.locator(".place u").count() == 20
+        assert seen.value("document.documentElement.scrollWidth") == width
+        assert seen.page.locator(".step[aria-pressed=true]").inner_text() == "1 Remove"
+
+
+def test_the_steps_of_a_lesson_are_scenes_with_an_address(browser: Any) -> None:
+    with explorer(browser, model=taught()) as (seen, served):
+        said = {seen.page.locator(".step-text").inner_text()}
+        off = {"5.1": 0, "4.2": 0}
+        scenes = [({}, "effect"), ({}, ""), (off, "Word: Kuh"), (off, "Кот спит.")]
+        for at, (gates, wanted) in enumerate(scenes, 1):
+            press_step = seen.page.locator(".step").nth(at)
+            press_step.focus()
+            seen.page.keyboard.press("Enter")
+            done(seen, 1 + at)
+            last = served.runs()[-1]
+            assert last["gates"] == gates and last["effects"] is (wanted == "effect")
+            asked = INPUT["sentence"] if wanted in ("", "effect") else wanted
+            assert asked in (last["input"].get("sentence"), last["input"].get("prompt"))
+            assert seen.page.locator(".step[aria-pressed=true]").count() == 1
+            said.add(seen.page.locator(".step-text").inner_text())
+        assert len(said) == 5
+        # What is changed in a step stays in it, in links too.
+        cell(seen, "3.3").click()
+        done(seen, 6)
+        address, last = seen.page.url, served.runs()[-1]
+        seen.page.goto("about:blank")
+        seen.page.goto(address)
+        done(seen, 1)
+        assert served.runs()[-1] == last
+        assert seen.page.locator(".step").nth(4).get_attribute("aria-pressed") == "true"
+
+
 # ---- input, errors, text -------------------------------------------------------------------------
 def test_own_text_examples_and_sentences_of_the_data_are_asked(browser: Any) -> None:
     with explorer(browser) as (seen, served):
@@ -330,6 +490,88 @@ def test_own_text_examples_and_sentences_of_the_data_are_asked(browser: Any) -> 
             assert seen.page.locator(".data-place").inner_text() == said
         assert served.runs()[-1]["input"]["sentence"] == "Sentence 1."
         assert seen.page.locator(".earlier").is_disabled()
+
+
+def test_a_reference_goes_with_its_text(browser: Any) -> None:
+    """Typed text, another use of it, links and steps back, and what is kept or arrives."""
+    own = about()["examples"][0]["input"]
+    asked = {"sentence": "A cat slept.", "pair": "en-de", "reference": None}
+    with explorer(browser) as (seen, served):
+        reference = seen.page.locator(".own-reference")
+        assert reference.input_value() == own["reference"]
+        seen.page.fill(".own-text", asked["sentence"])
+        assert reference.input_value() == ""
+        seen.page.fill(".own-text", own["sentence"])
+        assert reference.input_value() == own["reference"]
+        seen.page.select_option(".kind", "prompt")
+        assert reference.input_value() == ""
+        seen.page.select_option(".kind", "en-de")
+        assert reference.input_value() == own["reference"]
+        seen.page.fill(".own-text", asked["sentence"])
+        press(seen, "go", 2)
+        assert served.runs()[-1]["input"] == asked
+        seen.page.click(".copy-command")
+        seen.page.wait_for_selector(".kept pre:text('headscope')")
+        seen.page.click(".save-run")
+        seen.page.wait_for_selector(".kept pre:text('runs/')")
+        kept = [body["input"] for kind, body in served.asked if kind in ("copy", "save")]
+        assert kept == [asked, asked]
+        press(seen, "arrives", 3)
+        assert interpretations(served)[-1]["input"] == asked
+        press(seen, "arrives", 4)
+        address = seen.page.url
+        seen.page.locator(".example-input").first.click()
+        done(seen, 5)
+        assert served.runs()[-1]["input"] == own
+        seen.page.goto("about:blank")
+        seen.page.goto(address)
+        done(seen, 1)
+        assert served.runs()[-1]["input"] == asked and reference.input_value() == ""
+        # A reference that is typed belongs to the text that is typed.
+        seen.page.fill(".own-reference", "Ein Hund.")
+        seen.page.fill(".own-text", "A dog.")
+        press(seen, "go", 2)
+        assert served.runs()[-1]["input"] == {**own, "sentence": "A dog.", "reference": "Ein Hund."}
+
+
+def test_a_language_goes_with_its_prompt(browser: Any) -> None:
+    given = {"prompt": "Word: Kuh", "reference": "cow", "language": "en", "chat": False}
+    model = about(examples=[{"title": "Word", "input": given}], chat=True)
+    with explorer(browser, model=model) as (seen, served):
+        seen.page.select_option(".kind", "chat")  # the same prompt in a template
+        press(seen, "go", 2)
+        assert served.runs()[-1]["input"] == {**given, "chat": True}
+        seen.page.fill(".own-text", "Mot: vache")
+        press(seen, "go", 3)
+        asked = {"prompt": "Mot: vache", "reference": None, "language": None, "chat": True}
+        assert served.runs()[-1]["input"] == asked
+
+
+def test_nothing_of_the_last_input_stands_beside_the_next(browser: Any) -> None:
+    """Between the colours and the output of an input there are no facts of another output."""
+    reached, go_on = threading.Event(), threading.Event()
+
+    def answers(kind: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for event in answer(kind, body):
+            if kind == "run" and body["input"]["reference"] is None:
+                if event["event"] == "token" and not reached.is_set():
+                    reached.set()
+                    assert go_on.wait(20)
+                if event["event"] == "lane":
+                    event |= {"chrf": None, "reference_logprob": None}
+            yield event
+
+    with explorer(browser, answers) as (seen, _):
+        press(seen, "top", 2)
+        facts = seen.page.locator("[data-lane=gated] .facts")
+        assert "94.7" in facts.inner_text()
+        seen.page.fill(".own-text", "A cat slept.")
+        seen.page.click(".go")
+        done(seen, 3, "shifted")
+        assert reached.is_set() and "stale" in facts.get_attribute("class")
+        go_on.set()
+        done(seen, 3)
+        assert facts.inner_text().count("no reference") == 2
 
 
 def test_errors_are_shown_and_the_page_goes_on(browser: Any) -> None:
@@ -648,8 +890,12 @@ def test_a_model_without_scores_has_a_plain_map(browser: Any) -> None:
         assert served.runs()[-1]["scores"] is None
         assert seen.page.locator(".arrives").count() == 0  # no direction: nothing to translate
         assert seen.page.locator(".cell.plain").count() == 80
+        assert seen.page.locator("button.top").is_disabled()
         press(seen, "random", 2)
         assert len(served.runs()[-1]["gates"]) == 5
+        seen.choose(".shade", "effect")
+        done(seen, 3)
+        assert served.runs()[-1]["effects"] and seen.page.locator(".cell.plain").count() == 0
         assert seen.errors == []
 
 

@@ -8,17 +8,23 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs
 
 import numpy as np
 import pytest
 import torch
 
+import headscope
 from browser_helpers import chromium, visit
 from conftest import json_of
 from explore_process import Served, events_in, explored, one
 from headscope.evidence.controls import CONTROLS, sets_of
-from headscope.heads import HeadSet
+from headscope.heads import HeadSet, read_scores
+from headscope.live.command import Explore, explorer_of
+from headscope.live.scores import bundled_scores
 from headscope.lm import LanguageModel
+from headscope.pocket.weights import scores_path
+from headscope.results.translation_score import best_sentences
 
 SENTENCE = {"sentence": "The good king planted flowers.", "pair": "en-de",
             "reference": "Der gute König pflanzte Blumen."}  # fmt: skip
@@ -103,6 +109,8 @@ def test_the_place_is_among_draws_of_as_many_heads(
     assert place["random"] == pytest.approx(changes, abs=1e-5)
     assert place["among"] == 21 and place["control"] == CONTROLS[control].words
     assert place["place"] == 1 + sum(change < place["selected"] for change in changes)
+    sign = np.sign(place["selected"])
+    assert place["as_much"] == sum(sign * change >= abs(place["selected"]) for change in changes)
     assert set(one(events, "prompt")["control"]) == {head.key for head in draws[2]}
 
 
@@ -153,6 +161,7 @@ def test_a_page_of_a_real_model_plays_what_arrives(server: Served) -> None:
     with chromium() as browser, visit(browser, server.address) as seen:
         page = seen.page
         page.wait_for_selector(".explorer[data-state=done]")
+        page.click(".nothing")
         page.fill(".own-text", SENTENCE["sentence"])
         for head in ("4.3", "5.1"):
             page.click(f'.cell[data-head="{head}"]')
@@ -204,3 +213,50 @@ def test_a_stream_is_events_and_an_end(server: Served) -> None:
     status, headers, text = server.request("POST", "/ask/run", body)
     assert status == 200 and headers["content-type"].startswith("text/event-stream")
     assert [each["event"] for each in events_in(text)][-2:] == ["done", "end"]
+
+
+# ---- the lesson ----------------------------------------------------------------------------------
+def test_the_bundled_scores_are_those_of_the_command(pocket: LanguageModel, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    headscope.find.translation_score(pocket, pair="en-de", out=run, progress=False)
+    (made,), (bundled,) = read_scores(run).values(), bundled_scores(pocket)
+    assert bundled.scores.values == pytest.approx(made.values, abs=1e-6)
+    for name in ("low", "high"):
+        assert getattr(bundled.scores, name) == pytest.approx(getattr(made, name), abs=1e-6)
+    assert bundled.scores.extra["chance"] == pytest.approx(made.extra["chance"], abs=1e-6)
+    best = str(bundled.scores.top(1).heads[0])
+    shown = best_sentences(scores_path(), best)
+    assert shown and shown == best_sentences(run, best)
+
+
+def test_other_weights_have_no_bundled_scores(pocket: LanguageModel) -> None:
+    from headscope.pocket import weights
+
+    earlier = headscope.load(str(weights.path("step-00128")))
+    assert bundled_scores(earlier) == []
+
+
+def test_the_lesson_shows_what_it_asks_about(pocket: LanguageModel) -> None:
+    """The selected heads do more than any draw and than each of them alone."""
+    explorer = explorer_of(Explore(), pocket)
+    bodies = []
+    for step in explorer.lesson:
+        scene = {name: values[0] for name, values in parse_qs(step.scene).items()}
+        gates = {head.partition(":")[0]: 0 for head in scene.get("gates", "").split(",") if head}
+        bodies.append(
+            {"input": json.loads(scene["input"]), "gates": gates, "pinned": scene["pin"],
+             "effects": scene.get("shade") == "effect"}
+        )  # fmt: skip
+    events: list[list[dict[str, Any]]] = [[] for _ in bodies]
+    for body, answers in zip(bodies, events, strict=True):
+        explorer.compute("run", body, answers.append, lambda: False)
+    together = one(events[0], "place")
+    assert together["as_much"] == 0 and len(together["random"]) == 20
+    original, gated = (one(events[0], "lane", lane=lane) for lane in ("original", "gated"))
+    assert gated["text"] != original["text"] and gated["language"] == original["language"]
+    alone = [each for each in events[1] if each["event"] == "effects"][-1]["values"]
+    assert len(alone) == pocket.geometry.total and min(alone) > together["selected"]
+    assert one(events[2], "attention")["head"] == bodies[2]["pinned"]
+    assert bodies[0]["gates"] == bodies[3]["gates"] == bodies[4]["gates"]
+    assert bodies[1]["gates"] == bodies[2]["gates"] == {}
+    assert "prompt" in bodies[3]["input"] and bodies[4]["input"]["pair"] == "ru-es"

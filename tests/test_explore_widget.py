@@ -14,7 +14,9 @@ import pytest
 from explore_process import one
 from headscope.errors import InputError
 from headscope.heads import HeadSet
+from headscope.live.command import Explore, explorer_of
 from headscope.lm import LanguageModel
+from headscope.runs.plain import plain
 
 pytest.importorskip("anywidget", reason="the extra live is not installed")
 CODE = """
@@ -161,6 +163,7 @@ def test_heads_in_memory_are_shown(pocket: LanguageModel) -> None:
     gates = [each["gates"] for each in widget.about["sets"]]
     assert gates == [{"4.3": 0.0, "5.1": 0.0}, {"4.3": 2.0, "5.1": 2.0}, {"5.1": 0.0}]
     assert [each["pair"] for each in widget.about["pairs"]] == ["en-de", "de-ru"]
+    assert widget.about["lesson"] == [] and widget.about["scores"] == []
     widget.close()
     with pytest.raises(InputError, match="no such_option"):
         headscope.explore(pocket, such_option=1)
@@ -168,6 +171,23 @@ def test_heads_in_memory_are_shown(pocket: LanguageModel) -> None:
         headscope.explore(pocket, "9.9")
     with pytest.raises(InputError, match="is not a head but a number"):
         headscope.explore(pocket, 5.10)
+
+
+def test_the_bundled_model_alone_opens_as_a_lesson_in_a_notebook_too(
+    pocket: LanguageModel,
+) -> None:
+    import headscope
+
+    widget = headscope.explore(pocket)
+    assert widget.about == plain(explorer_of(Explore(), pocket).about())
+    assert len(widget.about["lesson"]) == 5 and len(widget.about["scores"]) == 1
+    assert widget.html.count('"more step"') == 5
+    widget.close()
+    widget = headscope.explore(pocket, pair="de-ru")  # its sentences are of other directions
+    assert widget.about["lesson"] == [] and len(widget.about["scores"]) == 1
+    titles = [example["title"] for example in widget.about["examples"]]
+    assert len(titles) == 4 and not any("English" in title for title in titles)
+    widget.close()
 
 
 def test_a_widget_changes_no_pass_of_the_kernel_and_of_no_other_widget(

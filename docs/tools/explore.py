@@ -1,7 +1,6 @@
 """The pictures of the page on the explorer, of a real server in a headless Chromium.
 
-headscope find translation-score --pair en-de --pair de-en --limit 60 --out RUN
-headscope explore --no-browser --heads RUN --pair en-de --pin 5.3
+headscope explore --no-browser
 python docs/tools/explore.py ADDRESS
 """
 
@@ -30,10 +29,8 @@ def main() -> None:
         page = browser.new_page(viewport={"width": 1280, "height": 1010})
         page.goto(sys.argv[1])
         page.wait_for_selector(DONE)
-        pressed(page, "highest")
-        page.mouse.move(0, 0)
         page.screenshot(path=IMAGES / "explore.png")
-        pressed(page, "Undo")
+        pressed(page, "3 Look")
         token = page.locator(".lane[data-lane=original] .tokens .tok").nth(8)
         token.scroll_into_view_if_needed()
         token.hover()

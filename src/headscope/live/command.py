@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +13,8 @@ from headscope.data.languages import parse_direction
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.errors import OptionalPart
-from headscope.heads import Head
+from headscope.heads import Gate, Head, HeadScores, HeadSet
+from headscope.heads.geometry import default_amount
 from headscope.live.inputs import Wanted
 from headscope.report.html import tag
 from headscope.settings import Nested, Option, Settings
@@ -23,10 +24,14 @@ from headscope.studies.study import Study
 
 if TYPE_CHECKING:
     from headscope.live.explorer import Directions, Explorer
+    from headscope.live.lesson import Step
     from headscope.lm import LanguageModel
 
 #: For a user of the bundled model without data: sentences of a direction.
 SENTENCES = 200
+#: Titles of its examples that the lesson takes up.
+TRANSLATE, OTHER = "Translate, English to German", "Russian to Spanish"
+TASK = "Word task: plural, German"
 _MODEL = {
     **TEMPLATED.changed,
     "model": replace(MODEL_ARGUMENT.changed["model"], default=POCKET),
@@ -109,22 +114,40 @@ def explore(config: Explore) -> str:
     return "The page has ended."
 
 
-def explorer_of(config: Explore, lm: LanguageModel) -> Explorer:
-    """The explorer of a loaded model; `InputError` for heads or data that do not fit."""
+def explorer_of(
+    config: Explore, lm: LanguageModel, held: Sequence[HeadScores | HeadSet | Gate] = ()
+) -> Explorer:
+    """The explorer of a loaded model, with further heads in memory; `InputError` for heads or data
+    that do not fit. With the bundled model and no heads it opens as a lesson."""
     from headscope.live.explorer import Explorer
-    from headscope.live.scores import read_sources
+    from headscope.live.lesson import lesson
+    from headscope.live.scores import bundled_scores, of_value, read_sources
 
     sources, gates = read_sources(config.heads, lm.geometry)
+    for number, value in enumerate(held, 1):
+        shown = of_value(value, lm.geometry)
+        if isinstance(shown, Gate):
+            gates[f"{type(value).__name__} {number}"] = shown
+        else:
+            sources.append(shown)
     if config.pin is not None:
         lm.geometry.check(config.pin)
     directions = directions_of(config.pairs, config.model.model, config.seed)
+    examples = pocket_examples(directions.names) if config.model.model == POCKET else {}
+    steps: tuple[Step, ...] = ()
+    if examples and not (sources or gates or config.pairs.data):
+        sources = bundled_scores(lm)
+        if sources and config.pin is None and {TRANSLATE, OTHER} <= examples.keys():
+            best = sources[0].scores.top(default_amount(lm.geometry))
+            steps = lesson(best, examples[TRANSLATE], examples[TASK], examples[OTHER])
     return Explorer(
         lm,
         config.template,
         sources=sources,
         gates=gates,
         directions=directions,
-        examples=pocket_examples() if config.model.model == POCKET else (),
+        examples=list(examples.items()),
+        lesson=steps,
         chat=config.chat,
         pinned=config.pin,
     )
@@ -156,19 +179,21 @@ def directions_of(choice: PairsChoice, model: str, seed: int) -> Directions:
     return Directions(tuple(names), read, "the bundled model")
 
 
-def pocket_examples() -> list[tuple[str, Wanted]]:
-    """Prompts that the bundled model can answer: translation, key words, questions, word tasks."""
+def pocket_examples(directions: Collection[str]) -> dict[str, Wanted]:
+    """Prompts that the bundled model can answer, by title: translation in these directions, key
+    words, questions, word tasks."""
     from headscope.data.tasks import prompt
     from headscope.pocket.facts import TEMPLATE, QuestionKind, sample_questions
     from headscope.pocket.sample import sample_pairs, word_task
 
-    examples = []
-    for pair, title in (("en-de", "Translate, English to German"), ("ru-es", "Russian to Spanish")):
+    examples = {}
+    for title, pair in ((TRANSLATE, "en-de"), (OTHER, "ru-es")):
         first = max(
             sample_pairs(pair, "dev", 8, 0).pairs,
             key=lambda sentence_pair: len(sentence_pair.source),
         )
-        examples.append((title, Wanted(first.source, pair=pair, reference=first.target)))
+        if pair in directions:
+            examples[title] = Wanted(first.source, pair=pair, reference=first.target)
     kinds: dict[str, QuestionKind] = {
         "Key words: two facts, one question": "one-language",
         "Question about a text in another language": "translated",
@@ -176,13 +201,12 @@ def pocket_examples() -> list[tuple[str, Wanted]]:
     for title, kind in kinds.items():
         question = sample_questions("dev", 1, 0, kind).questions[0]
         text = TEMPLATE.format(context=question.context, question=question.question)
-        examples.append(
-            (title, Wanted(text, reference=question.answers[0], language=question.language))
-        )
-    for name, title in (("plural-de", "Word task: plural, German"), ("antonym-en", "Opposite")):
+        answer, language = question.answers[0], question.language
+        examples[title] = Wanted(text, reference=answer, language=language)
+    for name, title in (("plural-de", TASK), ("antonym-en", "Opposite")):
         task = word_task(name, "dev")
         text, answer = prompt(task, task.examples[0], instructed=True), task.examples[0].output
-        examples.append((title, Wanted(text, reference=answer, language=task.language)))
+        examples[title] = Wanted(text, reference=answer, language=task.language)
     return examples
 
 

@@ -33,10 +33,12 @@ from headscope.live.inputs import (
     prepare,
     read_arriving,
     read_asked,
+    token_text,
 )
+from headscope.live.lesson import Step
 from headscope.live.reading import Looks, Reading, looks
-from headscope.live.scores import Source, described
-from headscope.live.writing import Stop, stoppable, written
+from headscope.live.scores import Source, described, ends
+from headscope.live.writing import Stop, Written, stoppable, written
 from headscope.lm.generation.pool import can_pool
 from headscope.lm.generation.settings import refuse_followed
 from headscope.lm.prefix import can_share
@@ -97,6 +99,7 @@ class Explorer:
         sources: scores to colour the map by.
         gates: gates by name that the page offers.
         examples: prompts to begin with, by title.
+        lesson: steps to begin with; the page opens with the first.
         pinned: the head that is looked at first.
         unfinished: folders of a run that is being saved.
     """
@@ -110,13 +113,14 @@ class Explorer:
         gates: Mapping[str, Gate] | None = None,
         directions: Directions = Directions(),
         examples: Sequence[tuple[str, Wanted]] = (),
+        lesson: Sequence[Step] = (),
         chat: bool | None = None,
         pinned: Head | None = None,
     ) -> None:
         refuse_followed(lm, "the explorer")
         self.lm = lm
         self.sources, self.gates, self.examples = sources, gates or {}, examples
-        self.pinned = pinned
+        self.pinned, self.lesson = pinned, lesson
         self.unfinished: set[Path] = set()
         self._directions, self._template = directions, template
         self._chat = chat_writer(lm, chat, template.text)
@@ -150,6 +154,7 @@ class Explorer:
             "examples": [
                 {"title": title, "input": wanted.plain} for title, wanted in self.examples
             ],
+            "lesson": [vars(step) for step in self.lesson],
             "data": None
             if directions.read is None
             else {"name": directions.title, "directions": titled},
@@ -292,17 +297,20 @@ class Explorer:
                 "control_note": note,
             }
         )
-        original = self._outputs(asked, prepared, {ORIGINAL: identity}, (), emit)[ORIGINAL]
+        made = self._outputs(asked, prepared, {ORIGINAL: identity}, (), emit)[ORIGINAL]
+        original = made.output
         reading = self._reading(asked, prepared, original)
         known = None if reading is None else reading.log_probabilities
         base = float(known[-1].sum()) if known and prepared.reference_row else None
-        self._lane(ORIGINAL, prepared, original, original, base, emit)
+        self._lane(ORIGINAL, prepared, made, original, base, emit)
         if asked.gate.is_identity:
             emit({"event": "same"})
         else:
             self._compared(asked, prepared, reading, original, gates, base, emit)
         if asked.pinned is not None:
             self._pinned(asked, asked.pinned, prepared, reading, gates, emit)
+        if asked.effects and reading is not None:
+            self._effects(asked, prepared, reading, emit)
 
     def _compared(
         self,
@@ -342,7 +350,7 @@ class Explorer:
         change = self._change(asked, prepared, reading, alone)
         emit({"event": "head", "head": head.key, "alone": change})
         for lane, gate in gates.items():
-            output = self._outputs(asked, prepared, {lane: gate}, (), emit)[lane]
+            output = self._outputs(asked, prepared, {lane: gate}, (), emit)[lane].output
             seen = self._looks(asked, prepared, head, gate, output.output_ids)
             emit(
                 {
@@ -351,6 +359,32 @@ class Explorer:
                     "head": head.key,
                     "peaks": seen.peaks,
                     "weights": seen.weights,
+                    "every": seen.every,
+                }
+            )
+
+    def _effects(self, asked: Asked, prepared: Prepared, reading: Reading, emit: Emit) -> None:
+        """What each head does alone: the change when it is removed, told layer by layer."""
+        geometry = self.lm.geometry
+        values: list[float | None] = []
+        for layer, heads in enumerate(geometry.counts):
+
+            def changes(layer: int = layer, heads: int = heads) -> list[float]:
+                alone = [HeadSet(geometry, (Head(layer, head),)).removed() for head in range(heads)]
+                return [float(rows[-1].sum()) for rows in reading.under(alone)]
+
+            if not heads:
+                continue
+            values += self._once(("effects", asked.wanted, asked.new_tokens, layer), changes)
+            so_far = [*values, *[None] * (geometry.total - len(values))]
+            high, signed = ends(so_far)
+            emit(
+                {
+                    "event": "effects",
+                    "of": compared_of(prepared),
+                    "values": so_far,
+                    "high": high,
+                    "signed": signed,
                 }
             )
 
@@ -445,7 +479,7 @@ class Explorer:
         gates: Mapping[str, Gate],
         original: Sequence[int],
         emit: Emit,
-    ) -> dict[str, Generation]:
+    ) -> dict[str, Written]:
         """The output of every lane; those that are not known yet are written, token by token."""
 
         wanted, most = asked.wanted, asked.new_tokens
@@ -520,7 +554,8 @@ class Explorer:
     def _place(self, asked: Asked, prepared: Prepared, reading: Reading) -> dict[str, Any]:
         """Where the selected gate stands among random draws, by log-probability.
 
-        Draws of the same value come before it: its place by their number is `p_draws`.
+        Draws of the same value come before it: its place by their number is `p_draws`. `as_much`
+        are the draws whose change has its direction and at least its size.
         """
         of = "total" if prepared.reference_row is None else "reference"
 
@@ -531,10 +566,12 @@ class Explorer:
         key = "place", asked.wanted, asked.new_tokens, asked.gate, asked.control
         drawn = self._once(key, totals)
         selected = self._change(asked, prepared, reading, asked.gate)[of]
+        as_much = sum(value <= selected if selected < 0 else value >= selected for value in drawn)
         return {
-            "of": "reference" if of == "reference" else "original output",
+            "of": compared_of(prepared),
             "selected": selected,
             "random": drawn,
+            "as_much": as_much,
             "place": 1 + sum(value <= selected for value in drawn),
             "among": 1 + len(drawn),
             "control": CONTROLS[asked.control].words,
@@ -544,12 +581,13 @@ class Explorer:
         self,
         lane: str,
         prepared: Prepared,
-        output: Generation,
+        made: Written,
         original: Generation,
         reference: float | None,
         emit: Emit,
     ) -> None:
         """A whole output with what is measured of it."""
+        output = made.output
         ids, before = output.output_ids, original.output_ids
         alike = [a == b for a, b in zip(ids, before, strict=False)]
         diverges = alike.index(False) if False in alike else min(len(ids), len(before))
@@ -567,6 +605,10 @@ class Explorer:
                 "lane": lane,
                 "text": output.text,
                 "tokens": pieces(self.lm, ids, prepared.one_line),
+                "candidates": [
+                    [[token_text(self.lm, token), probability] for token, probability in likeliest]
+                    for likeliest in made.candidates
+                ],
                 "diverges": None if ids == before else diverges,
                 "ended": {"length": "limit"}.get(output.stop, output.stop),
                 "language": spoken,
@@ -588,6 +630,11 @@ class Explorer:
         kept.move_to_end(key)
         while len(kept) > most:
             kept.popitem(last=False)
+
+
+def compared_of(prepared: Prepared) -> str:
+    """The text whose log-probability is compared."""
+    return "original output" if prepared.reference_row is None else "reference"
 
 
 def factors(gate: Gate) -> dict[str, float]:

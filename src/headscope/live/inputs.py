@@ -72,6 +72,7 @@ class Asked:
         draw: which random draw is the control, from 0; `control` is its name.
         pinned: the head that the page looks at closely, or None.
         new_tokens: longest output.
+        effects: whether every head is to be removed by itself, too.
     """
 
     wanted: Wanted
@@ -80,6 +81,7 @@ class Asked:
     control: str = "random"
     pinned: Head | None = None
     new_tokens: int = 64
+    effects: bool = False
 
 
 @dataclass(frozen=True)
@@ -98,7 +100,7 @@ class Arriving:
 
 def read_asked(body: Any, geometry: Geometry) -> Asked:
     """A question from a JSON object; `InputError` for whatever is missing, unknown or too large."""
-    known = {"input", "gates", "draw", "control", "pinned", "new_tokens", "scores"}
+    known = {"input", "gates", "draw", "control", "pinned", "new_tokens", "scores", "effects"}
     fields = _object(body, "the question", known)
     pinned = _of(fields, "pinned", str, None)
     return Asked(
@@ -108,6 +110,7 @@ def read_asked(body: Any, geometry: Geometry) -> Asked:
         control=control_named(_of(fields, "control", str, "random")),
         pinned=None if pinned is None else geometry.check(Head.parse(pinned)),
         new_tokens=_whole(fields, "new_tokens", 64, 1, MOST_TOKENS),
+        effects=_of(fields, "effects", bool, False),
     )
 
 
@@ -329,3 +332,11 @@ def pieces(lm: LanguageModel, ids: Sequence[int], one_line: bool, start: int = 0
         added.append(grown[-1][settled:end])
         settled = end
     return added
+
+
+def token_text(lm: LanguageModel, token: int) -> str:
+    """What a token stands for by itself; where that is no text, its name in the vocabulary."""
+    text: str = lm.decode([token])
+    if text and "\ufffd" not in text:
+        return text
+    return str(lm.tokenizer.convert_ids_to_tokens(token))

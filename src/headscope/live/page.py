@@ -20,14 +20,15 @@ from headscope.report.page import Page, style_sheet
 from headscope.report.parts import caption, figure, legend, ramp_class, scroll
 from headscope.shown.words import count, number
 
-Values = Sequence[float | None]
-
 LANES = {
     "original": ("Original", "out", "base"),
     "gated": ("Selected", "out top", "top"),
     "random": ("Random", "out random", "random"),
 }
 """The outputs by their name in events: title, mark and colour."""
+
+EFFECT = "effect"
+"""The choice of colours by what each head does when it is removed by itself."""
 
 FACTS = {
     "language": "Language", "copied": "Copied share", "chrf": "chrF++",
@@ -73,13 +74,16 @@ def widget_css() -> str:
 
 def static(about: Mapping[str, Any]) -> Html:
     """The map of heads by the first score with its scale, for where no script runs."""
-    title, scale, values = "Heads", None, None
+    column, scale = None, None
     if about["scores"]:
         column = shades(about["scores"][0])[0]
-        title, values = column["title"], column["values"]
-        scale = ramp_bar("0", number(_high(values)))
-    words = caption(title, "One cell a head. Darker means higher (in a dark scheme, lighter)")
-    picture = figure("map", words, scroll(_map(about, values)), scale)
+        high, signed = column["high"], column["signed"]
+        scale = ramp_bar(number(-high) if signed else "0", number(high), diverging=signed)
+    words = "One cell a head. Darker means higher (in a dark scheme, lighter)"
+    if column and column["signed"]:
+        words = "One cell a head. Blue: below 0, orange: above"
+    title = caption(column["title"] if column else "Heads", words)
+    picture = figure("map", title, scroll(_map(about, column)), scale)
     return Html(page_in_frame(Page(about["model"], Html(""), [("heads", "", picture)])))
 
 
@@ -101,13 +105,37 @@ def skeleton(about: Mapping[str, Any]) -> Html:
             "and with random heads.", class_="lead"),
         class_="masthead",
     )  # fmt: skip
-    parts = _input(about), _heads(about), _outputs(about), _pinned()
+    parts = _finding(), _input(about), _heads(about), _outputs(about), _pinned()
     return join(
         masthead,
+        _lesson(about["lesson"]) if about["lesson"] else None,
         tag("div", parts, class_="bench"),
         tag("div", class_="tip", aria_hidden="true", hidden=True),
         tag("p", class_="announcer unseen", role="status", aria_live="polite"),
     )
+
+
+def _lesson(steps: Sequence[Mapping[str, Any]]) -> Html:
+    buttons = [
+        _button("step", f"{number} {step['title']}", aria_pressed="false")
+        for number, step in enumerate(steps, 1)
+    ]
+    return _part("lesson", "Lesson", _row("Lesson", buttons),
+                 tag("p", class_="step-text", role="status"))  # fmt: skip
+
+
+def _finding() -> Html:
+    """What the selected gates do, among random draws; before all else, since it is the answer."""
+    bars = [
+        tag("div", tag("dt", words),
+            tag("dd", tag("span", tag("b"), tag("em"), class_="bar"), tag("span"), class_=mark))
+        for words, mark in (("Selected", "key-top"), ("Random", "key-random"))
+    ]  # fmt: skip
+    return _part(
+        "place", "Finding",
+        tag("h2", "Nothing is computed yet"), tag("dl", bars, class_="bars", hidden=True),
+        tag("p", "Give a text and press Run.", class_="note"),
+    )  # fmt: skip
 
 
 def _input(about: Mapping[str, Any]) -> Html:
@@ -144,7 +172,9 @@ def _heads(about: Mapping[str, Any]) -> Html:
         tag("optgroup", [tag("option", column["title"], value=f"{at} {column['key']}")
                          for column in shades(run)], label=run["title"])
         for at, run in enumerate(scores)
-    ]  # fmt: skip
+    ] or [tag("option", "nothing", value="")]  # fmt: skip
+    columns.append(tag("optgroup", tag("option", "effect when removed", value=EFFECT),
+                       label="This text"))  # fmt: skip
     slider = tag("input", type="range", class_="slider", step=0.25, **gate)
     highest = scores[0]["k"] if scores else min(5, total)
     controls = {name: name for name in DEFAULT}
@@ -153,13 +183,11 @@ def _heads(about: Mapping[str, Any]) -> Html:
         tag("h2", "Heads"),
         tag("p", "Click: gate 0, and back to 1. Shift-click: any gate. Keys: arrows, Enter, "
             "+ and \u2212, p pins.", class_="note"),
-        tag("label", "Colour shows", tag("select", columns, class_="shade"), class_="control")
-        if scores else None,
-        tag("p", "" if scores else "A cell is a head. Colours show no scores: none were given.",
-            class_="note shown"),
+        tag("label", "Colour shows", tag("select", columns, class_="shade"), class_="control"),
+        tag("p", class_="note shown"),
         tag("div", Html(_map(about, None).replace(' style="', ' data-style="')),
             class_="scroll map"),
-        ramp_bar("0", "") if scores else None,
+        [ramp_bar("", "", diverging=both) for both in (False, True)],
         legend(("zero", "gate 0"), ("other", "other gate"), ("drawn", "random control"),
                ("held", "pinned")),
         tag("p", class_="head-words"),
@@ -168,8 +196,7 @@ def _heads(about: Mapping[str, Any]) -> Html:
                  aria_label="Gate of the current head", **gate),
              _button("pin", "Pin", aria_pressed="false")),
         _row(None, _field("Remove", "k", type="number", min=1, max=total, value=highest),
-             _button("top", "highest", title="of the run that colours the map")
-             if scores else None,
+             _button("top", "highest", title="of the scores that colour the map"),
              _button("random", "random"), _button("random-layers", "random, same layers"),
              _button("everything", "all"), _button("nothing", "none")),
         _row("Given", [_button("given-set", given["title"]) for given in about["sets"]])
@@ -183,11 +210,6 @@ def _heads(about: Mapping[str, Any]) -> Html:
 
 def _outputs(about: Mapping[str, Any]) -> Html:
     prompt = tag("dd", class_="prompt", dir="auto", tabindex=0)
-    bars = [
-        tag("div", tag("dt", words),
-            tag("dd", tag("span", tag("b"), tag("em"), class_="bar"), tag("span"), class_=mark))
-        for words, mark in (("Selected", "key-top"), ("Random", "key-random"))
-    ]  # fmt: skip
     return _part(
         "outputs", "Outputs",
         tag("p", class_="badge failure", role="alert", hidden=True),
@@ -201,8 +223,6 @@ def _outputs(about: Mapping[str, Any]) -> Html:
             tag("div", map(_lane, LANES), class_="lanes"),
             tag("svg", class_="arcs", aria_hidden="true"),
             class_="stage"),
-        tag("div", tag("h3"), tag("dl", bars, class_="bars"), tag("p", class_="note"),
-            class_="place", hidden=True),
         _row("Keep", [_button(name, words) for name, words in KEPT.items()]),
         tag("div", tag("p", role="status", class_="note"), tag("pre", tabindex=0, dir="ltr"),
             class_="kept", hidden=True),
@@ -261,7 +281,12 @@ def _tokens(kind: str, lane: str, words: str) -> Html:
 def _pinned() -> Html:
     how = "No head is pinned. Pin the current one by its button or with the key p."
     best = tag("h3", "Its best sentences"), tag("p", class_="note"), tag("div", class_="best")
-    known = tag("dl", class_="facts"), tag("div", best)
+    seen = tag("h3", "Its attention"), tag("p", class_="note"), tag("div", class_="scroll attended")
+    known = (
+        tag("dl", class_="facts"),
+        tag("div", seen, class_="whole"),
+        tag("div", best, class_="sentences"),
+    )
     return _part(
         "pinned", "Pinned head", tag("h2"), tag("p", how, class_="note"),
         tag("div", known, class_="about-head", hidden=True),
@@ -269,23 +294,18 @@ def _pinned() -> Html:
 
 
 # ---- pieces --------------------------------------------------------------------------------------
-def _map(about: Mapping[str, Any], values: Values | None) -> Html:
-    """The map of all heads, plain without values."""
+def _map(about: Mapping[str, Any], column: Mapping[str, Any] | None) -> Html:
+    """The map of all heads, plain without a column of scores."""
     places = [(layer, head) for layer, n in enumerate(about["counts"]) for head in range(n)]
-    colours = ["plain"] * len(places) if values is None else _colours(values)
+    colours = ["plain"] * len(places)
+    if column is not None:
+        high, signed = column["high"], column["signed"]
+        colours = [ramp_class(value, high, signed) for value in column["values"]]
     cells = [Cell(*place, colour) for place, colour in zip(places, colours, strict=True)]
     pitch = max(12, min(26, 400 // max(about["counts"])))
     axes = head_axes(about["layers"], max(about["counts"]), pitch)
     words = f"Heads of {about['model']}, layers down, heads across"
     return matrix(cells, *axes, pitch, words, data_pitch=pitch)
-
-
-def _colours(values: Values) -> list[str]:
-    return [ramp_class(None if v is None else max(0.0, v), _high(values)) for v in values]
-
-
-def _high(values: Values) -> float:
-    return max([0.0, *(value for value in values if value is not None)]) or 1.0
 
 
 def _part(name: str, title: str, *children: Child) -> Html:

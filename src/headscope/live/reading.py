@@ -40,6 +40,8 @@ AT_ONCE = 1024
 LONGEST_PADDED = 4096
 #: Words of which the weights are told.
 TOP_WORDS = 5
+#: Output tokens times words of the prompt of which all weights are told, at most.
+MOST_WEIGHTS = 2048
 
 Floats = NDArray[np.float64]
 
@@ -137,10 +139,12 @@ class Looks:
     Attributes:
         peaks: place of the key with the largest weight, counted over prompt and output; -1: none.
         weights: the words of the prompt with the largest weights, highest first, and these.
+        every: the weights of all words of the prompt, in order; None of many (`MOST_WEIGHTS`).
     """
 
     peaks: tuple[int, ...]
     weights: tuple[tuple[tuple[int, float], ...], ...]
+    every: list[list[float]] | None = None
 
 
 def looks(
@@ -179,4 +183,5 @@ def looks(
         tuple((int(word), float(row[word])) for word in some)
         for row, some in zip(weights, order, strict=True)
     )
-    return Looks(tuple(peaks.keys[:, head.layer, head.head].tolist()), tuple(best))
+    every = weights.tolist() if weights.size <= MOST_WEIGHTS else None
+    return Looks(tuple(peaks.keys[:, head.layer, head.head].tolist()), tuple(best), every)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,13 @@ from headscope.heads.geometry import count_of, default_amount
 from headscope.heads.resolve import MEAN, place_of, read_scores
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.heads.store import check_finished, held
+from headscope.pocket import weights
+from headscope.report.parts import RAMP
 from headscope.results.translation_score import SENTENCES
 from headscope.shown.words import arrow
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
 
 #: Score above which a head aligns tokens, and up to which it is inactive (Token Alignment Heads).
 ALIGNING, INACTIVE = 0.1, 0.0
@@ -72,6 +77,15 @@ def read_sources(specs: Iterable[str], geometry: Geometry) -> tuple[list[Source]
     return sources, gates
 
 
+def bundled_scores(lm: LanguageModel) -> list[Source]:
+    """The scores that come with the bundled model, if this is it: no number of it has changed."""
+    place = weights.scores_path()
+    scores = read_scores(place)
+    if any(part.provenance.get("weights") != lm.digest for part in scores.values()):
+        return []
+    return scored(scores, "bundled", lm.geometry, place)
+
+
 def scored(
     scores: dict[str, HeadScores], name: str, geometry: Geometry, folder: Path | None = None
 ) -> list[Source]:
@@ -105,9 +119,13 @@ def described(source: Source) -> dict[str, Any]:
         titles["above_chance"] = f"{titles['score']} \u2212 chance"
         arrays["above_chance"] = scores.values - chance
     arrays |= {"low": scores.low, "high": scores.high, **scores.extra}
-    order = sorted(arrays, key=lambda key: (key != "above_chance", key != "score"))
-    rank = {head: place for place, (head, _) in enumerate(scores.ranked(), 1)}
     above = scores.values - chance if used == "above-chance" and chance is not None else None
+    ranked = scores.ranked()
+    if by_size := above is None and ends(_numbers(scores.values, geometry))[1]:
+        ranked.sort(key=lambda pair: -abs(pair[1]))
+    rank = {head: place for place, (head, _) in enumerate(ranked, 1)}
+    order = sorted(arrays.items(), key=lambda item: (item[0] != "above_chance", item[0] != "score"))
+    columns = {key: _numbers(array, geometry) for key, array in order if array is not None}
     return {
         "name": source.name,
         "title": source.title,
@@ -117,18 +135,30 @@ def described(source: Source) -> dict[str, Any]:
             {
                 "key": key,
                 "title": titles.get(key, key.replace("_", " ")),
-                "values": _numbers(array, geometry),
+                "values": values,
+                "high": ends(values)[0],
+                "signed": ends(values)[1],
             }
-            for key in order
-            if (array := arrays[key]) is not None
+            for key, values in columns.items()
         ],
         "rank": [rank[head] for head in geometry.heads()],
+        "by_size": by_size,
         "classes": _classes(scores.values if above is None else above, geometry)
         if scores.method == TRANSLATION_SCORE
         else None,
         "k": count_of(default_amount(geometry), geometry.total),
         "sentences": source.folder is not None and (source.folder / SENTENCES).is_dir(),
     }
+
+
+def ends(values: Sequence[float | None]) -> tuple[float, bool]:
+    """The end of the colours of these values, and whether they begin at minus that, not at 0.
+
+    They do where a value below 0 would be seen: by half a step of the ramp with two sides or more.
+    """
+    known = [value for value in values if value is not None] or [0.0]
+    size = max(map(abs, known)) or 1.0
+    return size, min(known) <= -size / RAMP
 
 
 def _numbers(array: NDArray[Any], geometry: Geometry) -> list[float | None]:

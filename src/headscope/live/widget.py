@@ -17,7 +17,6 @@ from headscope.heads.geometry import is_pair
 from headscope.live.command import Explore, explorer_of
 from headscope.live.explorer import COMPUTED
 from headscope.live.page import assets, skeleton, static, widget_css
-from headscope.live.scores import of_value
 from headscope.live.worker import END, Job, Worker
 from headscope.lm import LanguageModel
 from headscope.runs import Result
@@ -114,13 +113,4 @@ def widget_of(lm: LanguageModel, heads: Any, options: Mapping[str, Any]) -> Expl
     config: Explore = build(
         Explore, {**given, **options, **listed, "heads": named, "model": lm.name}
     )
-    explorer = explorer_of(config, _apart(lm))
-    sets = dict(explorer.gates)
-    for number, value in enumerate(held, 1):
-        shown = of_value(value, lm.geometry)
-        if isinstance(shown, Gate):
-            sets[f"{type(value).__name__} {number}"] = shown
-        else:
-            explorer.sources = [*explorer.sources, shown]
-    explorer.gates = sets
-    return ExplorerWidget(explorer)
+    return ExplorerWidget(explorer_of(config, _apart(lm), held))

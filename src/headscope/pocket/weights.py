@@ -38,5 +38,14 @@ def checkpoints() -> dict[str, Path]:
     return {folder.name: folder for folder in ordered}
 
 
+def scores_path() -> Path:
+    """The folder with scores of the heads of the final weights, as a run keeps them."""
+    return _package() / "scores"
+
+
 def _root() -> Path:
-    return Path(str(resources.files(__package__))) / "weights"
+    return _package() / "weights"
+
+
+def _package() -> Path:
+    return Path(str(resources.files(__package__)))

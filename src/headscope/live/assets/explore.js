@@ -20,6 +20,11 @@ const signed = (value, digits = 2) => (value > 0 && Number(value.toFixed(digits)
 const count = (number, name) => `${number} ${name}${number === 1 ? "" : "s"}`;
 const gateText = (gate) => String(Number(gate.toFixed(2))).replace("-", "\u2212");
 const clamp = (value, [low, high]) => Math.min(high, Math.max(low, value));
+// The colour of a value on the ramp of two sides, from -end to end.
+function twoSided(value, end) {
+  const step = Math.round(clamp(value / end, [-1, 1]) * RAMP / 2);
+  return !known(value) ? "na" : step < 0 ? `n${-step}` : step > 0 ? `q${step}` : "m0";
+}
 const quoted = (text) => `\u201c${text.trim() || text.replaceAll("\n", "\u21b5")}\u201d`;
 // A head as it is written, L5.H3; messages and addresses have its key, 5.3.
 const headName = (key) => `L${key.replace(".", ".H")}`;
@@ -163,10 +168,11 @@ export function mount(root, transport, about) {
 
   const heads = about.counts.flatMap((size, layer) => Array.from({ length: size }, (_, head) => [layer, head]));
   const names = heads.map((head) => head.join(".")), places = new Map(names.map((name, at) => [name, at]));
-  const state = { input: null, gates: [], current: 0, pinned: null, draw: 0, control: "random", seen: 1, arrives: false };
+  const state = { input: null, gates: [], current: 0, pinned: null, draw: 0, control: "random", seen: 1, arrives: false, step: null };
   // What the engine has said of this input and these gates.
   const view = {
     prompt: null, lanes: {}, shift: {}, attention: {}, alone: null, control: [], source: null, steps: [], lag: null, drafted: [],
+    effects: null,
   };
   let past = [], future = [];
   let runs = 0, asked = null, frame = 0, unwritten = false, written = 0, dragging = false;
@@ -197,11 +203,20 @@ export function mount(root, transport, about) {
   on(window, "scroll", () => tip(null));
 
   // ---- scores -----------------------------------------------------------------------------------
-  const shade = find(".shade");
+  const shade = find(".shade"), EFFECT = "effect";
   function chosen() {
-    if (!shade) return {};
+    if (!shade.value) return {};
+    if (shade.value === EFFECT) return { scores: view.effects, column: view.effects.columns[0] };
     const [at, key] = shade.value.split(" "), scores = about.scores[at];
     return { scores, column: scores.columns.find((column) => column.key === key) };
+  }
+  const ofRun = () => (shade.value === EFFECT ? about.scores[0] : chosen().scores);
+  // What each head does when it is removed by itself, as the scores of a run: for this text alone.
+  function effects({ of = "reference", values = heads.map(() => null), high = 1, signed = true } = {}) {
+    const size = (at) => Math.abs(values[at]), rank = heads.map(() => Infinity), title = "effect when removed";
+    const sorted = names.map((_, at) => at).filter((at) => known(values[at])).sort((a, b) => size(b) - size(a));
+    sorted.forEach((at, place) => { rank[at] = place + 1; });
+    return { name: null, of, rank, by_size: true, k: about.scores[0]?.k ?? 5, columns: [{ key: EFFECT, title, values, high, signed }] };
   }
   // [title, value] of all columns; an interval is of the score itself, not of what is corrected for chance.
   function numbersOf(scores, at) {
@@ -212,11 +227,13 @@ export function mount(root, transport, about) {
     const interval = known(low) && known(high) ? ` (95\u00a0% CI ${fixed(low)} to ${fixed(high)})` : "";
     return shown.map(({ key, title, values }) => [title, fixed(values[at]) + (key === first ? interval : "")]);
   }
+  const rankOf = (scores, at) => `rank ${Number.isFinite(scores.rank[at]) ? scores.rank[at] : NONE} of ${heads.length}${scores.by_size ? " by size" : ""}`;
+  view.effects = effects();
   function describe(at) {
     const { scores } = chosen(), lines = [`head ${headName(names[at])}: gate ${gateText(state.gates[at])}`];
     if (scores?.classes) lines[0] += ` \u00b7 ${scores.classes[at]}`;
     if (!scores) return lines[0];
-    lines.push(...numbersOf(scores, at).map((pair) => pair.join(" ")), `rank ${scores.rank[at]} of ${heads.length}`);
+    lines.push(...numbersOf(scores, at).map((pair) => pair.join(" ")), rankOf(scores, at));
     return lines.join("\n");
   }
 
@@ -245,16 +262,28 @@ export function mount(root, transport, about) {
   });
 
   function paint() {
-    const { column } = chosen();
-    if (!column) return mark();
-    const high = Math.max(0, ...column.values) || 1, bar = find(".heads .rampbar");
+    const { scores, column } = chosen();
+    find(".top").disabled = !column?.values.some(known);
+    all(".heads .rampbar").forEach((bar) => { bar.hidden = true; });
+    if (!column) {
+      cells.forEach((cell) => cell.setAttribute("class", "cell plain"));
+      find(".shown").textContent = "A cell is a head. Colours show no scores: none were given.";
+      return mark();
+    }
+    const { high, signed: both } = column, [single, double] = all(".heads .rampbar"), bar = both ? double : single;
     cells.forEach((cell, at) => {
-      const value = column.values[at];
-      cell.setAttribute("class", `cell ${known(value) ? `s${Math.round(clamp(value / high, [0, 1]) * RAMP)}` : "na"}`);
+      const value = column.values[at], step = Math.round(clamp(value / high, [0, 1]) * RAMP);
+      cell.setAttribute("class", `cell ${both ? twoSided(value, high) : known(value) ? `s${step}` : "na"}`);
     });
-    bar.firstChild.textContent = `${column.title}: 0${column.values.some((value) => value < 0) ? " or less" : ""}`;
-    bar.lastChild.textContent = fixed(high);
-    find(".shown").textContent = `A cell is a head. Darker (in a dark scheme, lighter): higher ${column.title}.`;
+    [single.hidden, double.hidden] = [both, !both];
+    const low = both ? fixed(-high) : column.values.some((value) => value < 0) ? "0 or less" : "0";
+    bar.firstChild.textContent = `${column.title}: ${low}`;
+    bar.lastChild.textContent = both ? signed(high, 3) : fixed(high);
+    const darker = "Darker (in a dark scheme, lighter)";
+    find(".shown").textContent = column.key === EFFECT
+      ? `Blue: without this head alone log p(${scores.of}) falls; orange: it rises. Nats, this text.`
+      : `A cell is a head. ${both ? `Blue: below 0, orange: above. ${darker}: larger` : `${darker}: higher ${column.title}`}.`;
+    find(".top").textContent = scores.by_size ? "largest" : "highest";
     mark();
   }
   // Gates, the control and the pinned head, each by its own mark, and in the names of the cells.
@@ -331,8 +360,10 @@ export function mount(root, transport, about) {
     event.preventDefault();
   });
   on(shade, "change", () => {
-    find(".k").value = chosen().scores.k;
+    find(".k").value = chosen().scores?.k ?? find(".k").value;
     paint();
+    if (shade.value === EFFECT) ask();
+    else writeAddress();
   });
 
   // ---- gates ------------------------------------------------------------------------------------
@@ -360,14 +391,14 @@ export function mount(root, transport, about) {
     setGates(every.map((at) => (some.includes(at) ? 0 : 1)));
   }
   const wanted = () => clamp(Math.round(find(".k").valueAsNumber) || 1, [1, heads.length]);
-  const best = () => every.filter((at) => chosen().scores?.rank[at] <= wanted());
+  const best = (scores = chosen().scores) => every.filter((at) => scores?.rank[at] <= wanted());
   function sample(list, size) {
     const rest = [...list];
     return Array.from({ length: size }, () => rest.splice(Math.floor(Math.random() * rest.length), 1)[0]);
   }
   // As many heads of each layer as are selected or, where none is, as the highest k (or any k) have.
   function sampleLayers() {
-    const highest = about.scores.length ? best() : sample(every, wanted());
+    const highest = chosen().scores ? best() : sample(every, wanted());
     const model = changed().length ? every.filter((at) => state.gates[at] !== 1) : highest;
     const of = (list, layer) => list.filter((at) => heads[at][0] === layer);
     return about.counts.flatMap((_, layer) => sample(of(every, layer), of(model, layer).length));
@@ -403,17 +434,36 @@ export function mount(root, transport, about) {
   });
 
   // ---- input ------------------------------------------------------------------------------------
+  // A reference and a language are of one text, used in one way. When another is typed they go with
+  // it, unless the reference was typed too; when it comes back, so do they.
+  const form = () => [".own-text", ".kind", ".own-reference"].map((name) => find(name).value);
+  const pairOf = (kind) => (kind === "prompt" || kind === "chat" ? null : kind);
+  let filled = form();
+  function sameText() {
+    const [text, kind] = form();
+    return text === filled[0] && pairOf(kind) === pairOf(filled[1]);
+  }
+  function fitReference() {
+    const field = find(".own-reference"), own = filled[2];
+    if (sameText()) field.value ||= own;
+    else if (field.value === own) field.value = "";
+  }
+  on(find(".own-text"), "input", fitReference);
+  on(find(".kind"), "change", fitReference);
   function fromForm() {
-    const [text, kind, reference] = [".own-text", ".kind", ".own-reference"].map((name) => find(name).value);
-    const given = { reference: reference.trim() || null };
-    if (kind !== "prompt" && kind !== "chat") return { sentence: text, pair: kind, ...given };
-    return { prompt: text, ...given, language: state.input?.language ?? null, chat: kind === "chat" };
+    const [text, kind, reference] = form(), given = { reference: reference.trim() || null };
+    if (pairOf(kind)) return { sentence: text, pair: kind, ...given };
+    const language = sameText() ? state.input?.language ?? null : null;
+    return { prompt: text, ...given, language, chat: kind === "chat" };
   }
   function setInput(input, write = true) {
     state.input = input;
     find(".own-text").value = input.sentence ?? input.prompt ?? "";
     find(".own-reference").value = input.reference ?? "";
     find(".kind").value = input.pair ?? (input.chat ? "chat" : "prompt");
+    filled = form();
+    view.effects = effects();
+    if (shade.value === EFFECT) paint();
     endArrival();
     ask(write);
   }
@@ -444,7 +494,7 @@ export function mount(root, transport, about) {
   const body = () => ({
     input: state.input, draw: state.draw, control: state.control, pinned: pinnedName(),
     gates: Object.fromEntries(changed().map((name) => [name, state.gates[places.get(name)]])),
-    scores: chosen().scores?.name ?? null,
+    scores: chosen().scores?.name ?? null, effects: shade.value === EFFECT,
     new_tokens: clamp(Math.round(find(".length").valueAsNumber) || about.new_tokens, [1, LONGEST]),
   });
   // All that happens in a frame is one question.
@@ -462,15 +512,23 @@ export function mount(root, transport, about) {
     if (asked) asked.cancel();
     const own = runs += 1;
     Object.assign(root.dataset, { run: own, state: "waiting" });
-    Object.assign(view, { shift: {}, attention: {}, alone: null });
+    // Nothing of the last input may stand beside what is said of this one.
+    Object.assign(view, { lanes: {}, shift: {}, attention: {}, alone: null });
     look(null);
-    all(".tokens, .place, .lane .facts").forEach((node) => node.classList.add("stale"));
+    all(".tokens, .place, .lane .facts, .attended").forEach((node) => node.classList.add("stale"));
     const question = arrives() ? ["interpret", arrival()] : ["run", body()];
     asked = transport.ask(...question, (event) => { if (own === runs) events[event.event]?.(event); });
   }
   const events = {
     prompt: showPrompt, token: showToken, lane: showLane, shift: showShift, place: showPlace,
-    same: () => OTHERS.forEach((lane) => empty(lane, "No gate is changed: the output is the original.")),
+    same: () => {
+      OTHERS.forEach((lane) => empty(lane, "No gate is changed: the output is the original."));
+      showPlace(null);
+    },
+    effects: (event) => {
+      view.effects = effects(event);
+      if (shade.value === EFFECT) paint();
+    },
     head: ({ alone }) => {
       view.alone = alone;
       showPinned();
@@ -478,6 +536,7 @@ export function mount(root, transport, about) {
     attention: (event) => {
       view.attention[event.lane] = event;
       look(looked);
+      if (event.lane === "original") showAttended();
     },
     source: (event) => {
       Object.assign(view, { source: event, steps: [] });
@@ -515,7 +574,10 @@ export function mount(root, transport, about) {
     view.control = control || [];
     mark();
     within("random", ".heads-of").textContent = few(view.control);
-    if (!control && changed().length) empty("random", prompt.control_note ?? "");
+    if (!control && changed().length) {
+      empty("random", prompt.control_note ?? "");
+      showPlace(null, prompt.control_note);
+    }
   }
   // A token or word of the prompt, without the space before it.
   function stretch(span) {
@@ -534,9 +596,9 @@ export function mount(root, transport, about) {
     delete view.lanes[lane];
     [tokensOf(lane), tokensOf(lane, "shifted")].forEach((list) => list.replaceChildren());
     within(lane, ".total").textContent = "";
+    within(lane, ".facts").classList.remove("stale");
     within(lane, ".ending").textContent = words;
     all("dd", within(lane, ".facts")).forEach((cell) => { cell.textContent = NONE; });
-    find(".place").hidden = true;
   }
   function showToken({ lane, at, text, diverges }) {
     const list = tokensOf(lane);
@@ -592,15 +654,23 @@ export function mount(root, transport, about) {
   function colour({ lane, change, total }, end) {
     const list = tokensOf(lane, "shifted");
     view.lanes.original.tokens.forEach((text, at) => {
-      const step = Math.round(clamp(change[at] / end, [-1, 1]) * RAMP / 2);
-      const ramp = !known(change[at]) ? "na" : step < 0 ? `n${-step} less` : step > 0 ? `q${step} more` : "m0";
-      setToken(list, at, text, ramp, known(change[at]) ? `${signed(change[at])} nats` : "no value");
+      const ramp = twoSided(change[at], end), sign = ramp.replace(/^n\d/, "$& less").replace(/^q\d/, "$& more");
+      setToken(list, at, text, sign, known(change[at]) ? `${signed(change[at])} nats` : "no value");
     });
     within(lane, ".total").textContent = `(sum ${signed(total)})`;
   }
-  function showPlace({ of, selected, random, place, among, control }) {
-    const box = find(".place"), values = [0, selected, ...random].filter(known), low = Math.min(...values);
-    const share = (value) => (value - low) / (Math.max(...values) - low || 1);
+  // What the selected gates do, among random draws; null: there is nothing to compare, and why.
+  function showPlace(found, why) {
+    const box = find(".place");
+    box.classList.remove("stale");
+    find(".bars", box).hidden = !found;
+    if (!found) {
+      find("h2", box).textContent = why ? "There is no comparison" : "No head is changed";
+      find(".note", box).textContent = why ?? `Remove heads on the map: the change stands here, beside ${about.draws} random sets.`;
+      return;
+    }
+    const { of, selected, random, as_much: many, control } = found, range = [0, selected, ...random], low = Math.min(...range);
+    const share = (value) => (value - low) / (Math.max(...range) - low || 1);
     const mean = random.reduce((sum, value) => sum + value, 0) / random.length;
     [[selected, []], [mean, random]].forEach(([value, draws], at) => {
       const bar = all(".bar", box)[at], rings = draws.map((draw) => vary(make("u"), { "--v": share(draw) }));
@@ -609,19 +679,16 @@ export function mount(root, transport, about) {
       bar.replaceChildren(...Array.from(bar.children).slice(0, 2), ...rings);
       bar.nextSibling.textContent = signed(value);
     });
-    const draws = `${count(random.length, "draw")} of ${control}`;
-    find("h3", box).textContent = `Change of the log-probability of the ${of}, in nats`;
-    const rank = place === 1 ? "the lowest" : `number ${place} from the lowest`;
-    find(".note", box).textContent = `The selected change is ${rank} of ${among}: itself and ${draws}. ` +
-      "Rings: single draws; their bar: the mean.";
-    box.hidden = false;
-    box.classList.remove("stale");
+    const sets = `${many} of ${count(random.length, "random set")} ${many === 1 ? "does" : "do"} as much`;
+    find("h2", box).textContent = `log p(${of}) changes by ${signed(selected)} nats; ${sets}`;
+    find(".note", box).textContent = `One text. Rings: sets of as many ${control}, from ` +
+      `${signed(Math.min(...random))} to ${signed(Math.max(...random))}; their bar: the mean.`;
   }
 
   // ---- a source as it arrives ---------------------------------------------------------------------
   let place = 0, player = 0;
   const arrives = () => state.arrives && Boolean(state.input?.pair);
-  const deciding = () => (changed().length ? changed() : best().map((at) => names[at]));
+  const deciding = () => (changed().length ? changed() : best(ofRun()).map((at) => names[at]));
   const arrival = () => ({
     input: state.input, heads: deciding().join(","), policy: find(".policy").value, number: find(".number").valueAsNumber,
   });
@@ -721,10 +788,11 @@ export function mount(root, transport, about) {
     CSS.highlights?.delete("lit");
     const lane = looked?.closest(".shifted") ? "original" : looked?.closest("[data-lane]").dataset.lane;
     const attention = view.attention[lane], at = looked && Array.from(looked.parentNode.children).indexOf(looked);
+    const likeliest = candidates(lane, at);
     if (!attention || attention.head !== pinnedName()) {
-      const head = pinnedName(), token = head ? "Point at an output token" : "Pin a head";
+      const head = pinnedName(), where = head ? ` and where head ${headName(head)} looks` : "; pin a head to see where it looks";
       arcs.replaceChildren();
-      return reading.replaceChildren(`${token} to see where ${head ? `head ${headName(head)}` : "it"} looks.`);
+      return reading.replaceChildren(...likeliest || [`Point at an output token to see what else was likely${where}.`]);
     }
     const { tokens, words, source, text } = view.prompt, peak = attention.peaks[at], weights = attention.weights[at];
     const inside = tokens[peak] && stretch(tokens[peak]);
@@ -732,15 +800,22 @@ export function mount(root, transport, about) {
     const place = target && (target.textContent ?? String(target));
     const seen = target ? `peak at ${place ? quoted(place) : "the start"}` : "no peak";
     const said = `${NAMES[lane]}, token ${at + 1} ${quoted(looked.textContent)}: head ${headName(attention.head)}, ${seen}.`;
-    const bars = weights.map(([word, weight]) => make("li", {}, make("bdi", {}, slice(text, words[word])), ` ${fixed(weight)}`,
-      make("span", { class: "bar" }, vary(make("b"), { "--v": weight }))));
-    reading.replaceChildren(`${said} Weights on ${source ? "source words" : "words"}:`, make("ol", {}, ...bars));
+    const bars = weights.map(([word, weight]) => listed(slice(text, words[word]), weight));
+    reading.replaceChildren(`${said} Weights on ${source ? "source words" : "words"}:`, make("ol", {}, ...bars), ...likeliest ?? []);
     const frame = find(".prompt").getBoundingClientRect(), { top, bottom } = inside?.getBoundingClientRect() ?? frame;
     if (top < frame.top || bottom > frame.bottom) find(".prompt").scrollTop += (top + bottom - frame.top - frame.bottom) / 2;
     const ends = weights.map(([word, weight]) => [stretch(words[word]), "weight", 1 + 5 * weight]);
     drawArcs([...ends, [target, "peak", 2]], lane, frame);
     if (inside) CSS.highlights?.set("lit", new Highlight(inside));
     else target?.classList.add("lit");
+  }
+  const listed = (text, share) => make("li", {}, make("bdi", {}, text), ` ${fixed(share)}`,
+    make("span", { class: "bar" }, vary(make("b"), { "--v": share })));
+  // What else was likely where a token of an output stands.
+  function candidates(lane, at) {
+    const here = view.lanes[lane]?.candidates?.[at];
+    return here && [`${NAMES[lane]}, candidates for token ${at + 1}, by probability:`,
+      make("ol", { class: "candidates" }, ...here.map(([text, share]) => listed(quoted(text), share)))];
   }
   // Arcs to what the frame of the prompt hides are left out.
   function drawArcs(ends, lane, frame) {
@@ -779,28 +854,58 @@ export function mount(root, transport, about) {
     next.focus();
   });
 
+  let attended = null;
+  // The weights of a whole sentence: a row for each token of the original output.
+  function showAttended() {
+    const { every = null, head } = view.attention.original ?? {}, box = find(".attended"), note = find(".whole .note");
+    attended = pinnedName();
+    box.classList.remove("stale");
+    box.replaceChildren();
+    note.textContent = head !== pinnedName() ? NONE : every ? "A row: what predicts a token of the original output. A column: a word " +
+      `of the ${view.prompt.source ? "source" : "prompt"}. Darker (in a dark scheme, lighter): more of the weight; elsewhere: all other tokens.`
+      : "Too long to be shown whole. Point at single tokens.";
+    if (head !== pinnedName() || !every) return;
+    const { words, text } = view.prompt, { tokens } = view.lanes.original;
+    const titles = [...words.map((span) => slice(text, span)), "elsewhere"];
+    const rows = every.map((weights, at) => {
+      const rest = Math.max(0, 1 - weights.reduce((sum, weight) => sum + weight, 0));
+      const own = [...weights, rest].map((weight) => make("td", { class: `s${Math.round(clamp(weight, [0, 1]) * RAMP)}` },
+        make("span", { class: "unseen" }, fixed(weight, 2))));
+      return make("tr", {}, make("th", { scope: "row" }, make("bdi", {}, tokens[at].trim() || quoted(tokens[at]))), ...own);
+    });
+    const first = make("tr", {}, make("td"), ...titles.map((title) => make("th", { scope: "col" }, make("bdi", {}, title))));
+    box.append(make("table", { "aria-label": `Weights of head ${headName(head)}` }, make("thead", {}, first), make("tbody", {}, ...rows)));
+  }
+
+  on(find(".attended"), "pointerover", ({ target }) => {
+    const cell = target.closest("td"), row = cell?.parentNode, column = cell && find(`th:nth-child(${cell.cellIndex + 1})`, find(".attended thead"));
+    if (column) tip(cell, `${row.firstChild.textContent} \u2192 ${column.textContent}: ${cell.textContent}`);
+  });
+  on(find(".attended"), "pointerleave", () => tip(null));
+
   // ---- the pinned head --------------------------------------------------------------------------
   let sentencesOf = "", askedBest = null;
   function showPinned() {
-    const box = find(".about-head"), at = state.pinned, { scores } = chosen(), { alone } = view;
+    const box = find(".about-head"), at = state.pinned, scores = ofRun(), { alone } = view;
     box.hidden = at === null;
     find(".pinned > .note").hidden = at !== null;
     find(".pinned h2").textContent = at === null ? "Pinned head" : `Pinned head ${headName(names[at])}`;
     if (!looked) look(null);
     if (at === null) return;
+    if (attended !== names[at]) showAttended();
     const removed = alone && `original output ${signed(alone.total)}, reference ${signed(alone.reference)} nats`;
     const rows = [["Removed alone", alone ? `change of log-probability: ${removed}` : NONE]];
-    const rank = scores && ["Rank", `${scores.rank[at]} of ${heads.length}`];
+    const rank = scores && ["Rank", rankOf(scores, at).slice(5)];
     if (scores) rows.unshift(...numbersOf(scores, at), ["Class", scores.classes?.[at] ?? NONE], rank);
     find("dl", box).replaceChildren(...rows.map((row) => make("div", {}, make("dt", {}, row[0]), make("dd", {}, row[1]))));
     if (sentencesOf === `${scores?.name} ${names[at]}`) return;
     sentencesOf = `${scores?.name} ${names[at]}`;
     askedBest?.cancel();
     find(".best", box).replaceChildren();
-    find(".note", box).textContent = !scores?.sentences ? "The run keeps no peaks of single sentences."
+    find(".sentences .note", box).textContent = !scores?.sentences ? "The run keeps no peaks of single sentences."
       : "Underlined: the peak is on a linked word (hit). Dotted: it is not (miss). Point at a word to see its peak.";
     if (scores?.sentences) askedBest = transport.ask("best", { scores: scores.name, head: names[at] }, (event) => {
-      if (event.event === "error") find(".note", box).textContent = event.error;
+      if (event.event === "error") find(".sentences .note", box).textContent = event.error;
       if (event.event === "best") find(".best").replaceChildren(...event.sentences.map(example));
     });
   }
@@ -834,6 +939,8 @@ export function mount(root, transport, about) {
     const draws = seen > 1 ? { draw, control, seen } : {};
     Object.entries(draws).forEach(([name, value]) => parts.set(name, value));
     if (state.arrives) parts.set("arrives", `${find(".policy").value} ${find(".number").value}`);
+    if (shade.selectedIndex > 0) parts.set("shade", shade.value);
+    if (state.step !== null) parts.set("step", state.step + 1);
     return `#${parts}`;
   }
   function writeAddress() {
@@ -842,22 +949,34 @@ export function mount(root, transport, about) {
     history[rapid ? "replaceState" : "pushState"](null, "", location.pathname + text);
     written = now;
   }
-  function restore() {
-    const given = new URLSearchParams(transport.address ? location.hash.slice(1) : "");
+  const steps = all(".step");
+  // The state that is written in the address, else the first step of the lesson.
+  const restore = () => open((transport.address && location.hash.slice(1)) || about.lesson[0]?.scene || "", false);
+  function open(text, write) {
+    const given = new URLSearchParams(text);
     const first = about.pinned ?? names[about.scores[0]?.rank.indexOf(1)];
     const number = (name) => Math.max(0, Math.round(Number(given.get(name))) || 0);
     fail("");
     state.arrives = given.has("arrives");
     if (state.arrives) [find(".policy").value, find(".number").value] = given.get("arrives").split(" ");
     state.gates = readGates(given.get("gates") ?? "", heads, about.gate);
+    shade.value = given.get("shade") ?? shade.options[0].value;
+    if (shade.selectedIndex < 0) shade.selectedIndex = 0;
+    state.step = given.has("step") && steps.length ? clamp(number("step") - 1, [0, steps.length - 1]) : null;
+    showStep();
     state.pinned = places.get(given.has("pin") ? given.get("pin") : first) ?? null;
     Object.assign(state, { draw: number("draw"), control: given.get("control") || "random", seen: number("seen") || 1 });
     paint();
     showCurrent(state.pinned ?? 0);
     const input = readInput(given.get("input")) ?? about.examples[0]?.input ?? state.input;
-    if (input) setInput(input, false);
+    if (input) setInput(input, write);
     else if (about.data) takeSentence(0);
   }
+  function showStep() {
+    steps.forEach((button, at) => button.setAttribute("aria-pressed", at === state.step));
+    if (steps.length) find(".step-text").textContent = about.lesson[state.step]?.text ?? "Five steps with this model; press one.";
+  }
+  steps.forEach((button, at) => on(button, "click", () => open(about.lesson[at].scene, true)));
   function readInput(text) {
     try {
       return JSON.parse(text);
