@@ -187,8 +187,7 @@ def run(body: dict[str, Any]) -> Iterator[Event]:
         yield lane(name, tokens, diverges)
     if outputs:
         yield {"event": "place", "of": "reference", "selected": -5.1,
-               "random": [-0.1 * at + 0.3 for at in range(20)], "place": 1, "among": 21,
-               "as_much": 0,
+               "random": [-0.1 * at + 0.3 for at in range(20)], "as_much": 0,
                "control": body["control"]}  # fmt: skip
     if body["pinned"]:
         yield {"event": "head", "head": body["pinned"],

@@ -369,7 +369,7 @@ def test_what_else_was_likely_is_told_at_a_token(browser: Any) -> None:
 
 def test_the_attention_of_a_whole_sentence_is_a_table(browser: Any) -> None:
     with explorer(browser) as (seen, _):
-        table = seen.page.get_by_role("table", name="Weights of head 5.1")
+        table = seen.page.get_by_role("table", name="Weights of head L5.H1")
         words = [*INPUT["sentence"].split(), "elsewhere"]
         assert table.locator("thead th").all_inner_texts() == words
         assert table.locator("tbody th").all_inner_texts() == [text.strip() for text in ORIGINAL]

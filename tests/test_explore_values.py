@@ -107,8 +107,7 @@ def test_the_place_is_among_draws_of_as_many_heads(
         scaled = Plain(pocket).scaled({head.key: 0.0 for head in draw})
         changes.append(scaled.log_probabilities(prompt, reference).sum() - base)
     assert place["random"] == pytest.approx(changes, abs=1e-5)
-    assert place["among"] == 21 and place["control"] == CONTROLS[control].words
-    assert place["place"] == 1 + sum(change < place["selected"] for change in changes)
+    assert len(place["random"]) == 20 and place["control"] == CONTROLS[control].words
     sign = np.sign(place["selected"])
     assert place["as_much"] == sum(sign * change >= abs(place["selected"]) for change in changes)
     assert set(one(events, "prompt")["control"]) == {head.key for head in draws[2]}

@@ -143,10 +143,10 @@ def test_levels_stand_beside_every_difference(told: list[Told]) -> None:
     rows = 0
     for name, _, shown in told:
         for block in shown.blocks:
-            if isinstance(block, Table) and AS_MUCH in block.columns and "random" in block.columns:
+            if isinstance(block, Table) and AS_MUCH in block.columns and "control" in block.columns:
                 for row in block.rows:
                     at = dict(zip(block.columns, row.cells, strict=True))
-                    selected, random = at["selected"].value, at["random"].value
+                    selected, random = at["selected"].value, at["control"].value
                     difference = at["difference"].value
                     if None not in (selected, random, difference):
                         rows += 1

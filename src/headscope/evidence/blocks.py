@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
 from itertools import product
 from math import isnan
 from typing import Any
@@ -115,13 +114,13 @@ def table_of_tests(
             cells = (
                 own.cell(_value(base)), own.cell(_value(now)), own.cell(draws.mean),
                 Cell() if given else Cell(between(shown.low, shown.high, own.digits)),
-                own.gap(test.difference), Cell() if given else Cell(test.share_as_far),
+                own.gap(test.difference), Cell(None if given else test.share_as_far or None),
                 p_cell(test.p_examples), Cell.share(test.shared),
             )  # fmt: skip
             of = f"{named_part(evidence, part)}: " if part else ""
             rows.append(Row(f"{of}{own.words}: {condition.named()} \u2212 {control}", cells))
     columns = (
-        evidence.original.of or ORIGINAL, SELECTED, "random", "range of sets", "difference",
+        evidence.original.of or ORIGINAL, SELECTED, "control", "range of sets", "difference",
         AS_MUCH, f"p over {examples}", "shared heads",
     )  # fmt: skip
     return Table(
@@ -133,7 +132,7 @@ def table_of_tests(
 
 
 TESTS = (
-    "Random: the mean of random sets. Intervals of differences are over {examples}, not over "
+    "Control: of random sets their mean. Intervals of differences are over {examples}, not over "
     "sets. How many random sets do as much alone says whether these heads are special. p over "
     "{examples}, one-sided: {examples} under the selected heads swapped with those under random "
     "ones. Sets drawn one after another end "
@@ -170,10 +169,11 @@ def parts_table(
         cells["change"] = own.gap(now.change)
         for control, test in evidence.against(statistic, condition, part).items():
             mean = evidence.draws(statistic, condition, control, part).mean
+            given = evidence.reference(condition, control)
             cells |= {
                 control: own.cell(mean),
                 f"\u2212 {control}": own.gap(test.difference),
-                f"{AS_MUCH}, {control}": Cell(test.share_as_far),
+                f"{AS_MUCH}, {control}": Cell(None if given else test.share_as_far or None),
                 f"p over {examples}, {control}": p_cell(test.p_examples),
             }
         rows[named_part(evidence, part)] = cells
@@ -271,16 +271,14 @@ def forest(
             gap = own.shown(test.difference)
             low, high = (gap.low, gap.high) if gap.bounded else (None, None)
             draws = evidence.draws(measured, condition, control, part)
-            given = evidence.reference(condition, control) is not None
+            given = evidence.reference(condition, control)
             base = evidence.level(measured, None, part)
             known = [None if each is None else own.shown(each).value
                      for each in (base, level, draws.mean)]  # fmt: skip
             levels = tuple(None if each is None or isnan(each) else each for each in known)
-            gaps.append(Gap(control, gap.value, low, high, levels=levels))
-            if not given:
-                strokes = tuple(own.factor * (level.value - draw) for draw in draws.each)
-                as_far = "" if test.at_least_as_harmful is None else test.share_as_far
-                gaps[-1] = replace(gaps[-1], draws=strokes, as_far=as_far)
+            strokes = tuple(own.factor * (level.value - draw) for draw in draws.each)
+            sets = ((), "") if given else (strokes, test.share_as_far)
+            gaps.append(Gap(control, gap.value, low, high, *sets, levels))
         if gaps:
             statistic = statistic or own
             drawn.append((name, tuple(gaps)))

@@ -277,18 +277,22 @@ def verdict_of(evidence: Evidence, case: Case) -> str:
         return f"{UNTESTED} (no heads were drawn that rank beside the selected ones)"
     first, *others = tests
     said = answer = _standing(evidence, first)
+    reasons = [_reason(evidence, first, answer)]
     # Heads that do no more than random ones need not do more than others.
     if answer == SHOWN and first.control in FREE and not others:
         said = f"{SHOWN} for heads of any layer alone"
     elif answer == SHOWN:
-        kinds = {each.control: _those(evidence, each, first) for each in others}
-        further = {each.control: _standing(evidence, each) for each in others}
-        alike = [kinds[control] for control, standing in further.items() if standing == SHOWN]
+        further = [(_those(evidence, each, first), each, _standing(evidence, each))
+                   for each in others]  # fmt: skip
+        alike = [kind for kind, _, standing in further if standing == SHOWN]
         said += f", also against {enumeration(alike)}" if alike else ""
-        for control, standing in further.items():
-            said += "" if standing == SHOWN else f"; {standing} against {kinds[control]}"
-    reasons = "; ".join(filter(None, [_reason(evidence, first, answer), as_much(evidence, tests)]))
-    return f"{said} ({reasons})" if reasons else said
+        for kind, test, standing in further:
+            if standing != SHOWN:
+                said += f"; {standing} against {kind}"
+                reason = _reason(evidence, test, standing)
+                reasons.append(reason and f"against {kind} {reason}")
+    brackets = "; ".join(filter(None, [*reasons, as_much(evidence, tests)]))
+    return f"{said} ({brackets})" if brackets else said
 
 
 def _those(evidence: Evidence, test: Tested, first: Tested) -> str:

@@ -333,8 +333,9 @@ class Tested:
 
     @property
     def share_as_far(self) -> str:
-        """How many draws do at least as much, such as `1 of 30`."""
-        return f"{self.at_least_as_harmful} of {self.draws}"
+        """How many draws do at least as much, such as `1 of 30`; empty where that is unknown."""
+        known = self.at_least_as_harmful is not None
+        return f"{self.at_least_as_harmful} of {self.draws}" if known else ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.prompts import Prompt, Template, translation_prompts
 from headscope.data.words import plain_words, running_words
 from headscope.errors import InputError
+from headscope.estimates import known
 from headscope.evidence.controls import CONTROLS, sets_of
 from headscope.evidence.rows import Basis
 from headscope.heads import Gate, Head, HeadSet
@@ -300,8 +301,8 @@ class Explorer:
         made = self._outputs(asked, prepared, {ORIGINAL: identity}, (), emit)[ORIGINAL]
         original = made.output
         reading = self._reading(asked, prepared, original)
-        known = None if reading is None else reading.log_probabilities
-        base = float(known[-1].sum()) if known and prepared.reference_row else None
+        rows = None if reading is None else reading.log_probabilities
+        base = float(rows[-1].sum()) if rows and prepared.reference_row else None
         self._lane(ORIGINAL, prepared, made, original, base, emit)
         if asked.gate.is_identity:
             emit({"event": "same"})
@@ -364,18 +365,23 @@ class Explorer:
             )
 
     def _effects(self, asked: Asked, prepared: Prepared, reading: Reading, emit: Emit) -> None:
-        """What each head does alone: the change when it is removed, told layer by layer."""
+        """What each head does alone: the change when it is removed, told layer by layer as these
+        are computed, at once where all are known."""
         geometry = self.lm.geometry
         values: list[float | None] = []
         for layer, heads in enumerate(geometry.counts):
 
-            def changes(layer: int = layer, heads: int = heads) -> list[float]:
+            def changes(layer: int = layer, heads: int = heads) -> list[float | None]:
                 alone = [HeadSet(geometry, (Head(layer, head),)).removed() for head in range(heads)]
-                return [float(rows[-1].sum()) for rows in reading.under(alone)]
+                return [known(rows[-1].sum()) for rows in reading.under(alone)]
 
             if not heads:
                 continue
-            values += self._once(("effects", asked.wanted, asked.new_tokens, layer), changes)
+            key = "effects", asked.wanted, asked.new_tokens, layer
+            is_new = key not in self._kept
+            values += self._once(key, changes)
+            if not is_new and len(values) < geometry.total:
+                continue
             so_far = [*values, *[None] * (geometry.total - len(values))]
             high, signed = ends(so_far)
             emit(
@@ -554,8 +560,7 @@ class Explorer:
     def _place(self, asked: Asked, prepared: Prepared, reading: Reading) -> dict[str, Any]:
         """Where the selected gate stands among random draws, by log-probability.
 
-        Draws of the same value come before it: its place by their number is `p_draws`. `as_much`
-        are the draws whose change has its direction and at least its size.
+        `as_much` are the draws whose change has its direction and at least its size.
         """
         of = "total" if prepared.reference_row is None else "reference"
 
@@ -572,8 +577,6 @@ class Explorer:
             "selected": selected,
             "random": drawn,
             "as_much": as_much,
-            "place": 1 + sum(value <= selected for value in drawn),
-            "among": 1 + len(drawn),
             "control": CONTROLS[asked.control].words,
         }
 
@@ -591,8 +594,8 @@ class Explorer:
         ids, before = output.output_ids, original.output_ids
         alike = [a == b for a, b in zip(ids, before, strict=False)]
         diverges = alike.index(False) if False in alike else min(len(ids), len(before))
-        words, known = plain_words(output.text), set(plain_words(prepared.source_text))
-        copied = sum(word in known for word in words) / len(words) if words else None
+        words, asked = plain_words(output.text), set(plain_words(prepared.source_text))
+        copied = sum(word in asked for word in words) / len(words) if words else None
         code = identify([output.text])[0] if len(words) >= TELLING else None
         spoken = None if code is None else {"code": code, "name": language_name(code)}
         wanted = code is not None and same_language(code, prepared.language or "")

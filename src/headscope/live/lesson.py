@@ -37,7 +37,7 @@ def lesson(heads: HeadSet, sentence: Wanted, task: Wanted, other: Wanted) -> tup
             "Remove",
             f"The {size} heads that look most at the word to translate are off. Compare Original "
             f"and Selected: what is kept, and what is lost? In Random {size} heads drawn "
-            "by chance are off. How many of the 20 random sets do as much?",
+            "by chance are off. How many random sets do as much?",
             sentence, off, {},
         ),
         (

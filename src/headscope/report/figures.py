@@ -274,7 +274,7 @@ def _forest(block: Forest) -> Any:
     # Half a lane above the first mark and below the last.
     apart = 0.8 / max(1, len(controls))
     axis.set_ylim(len(block.rows) - 1 + apart * (len(controls) - 0.5), -apart / 2)
-    axis.set_xlabel(f"{block.x}; {block.band}")
+    axis.set_xlabel(block.axis)
     return _titled(_plain(figure, axis, bool(controls)), block.title)
 
 

@@ -62,7 +62,7 @@ def text_of(
     full: bool = False,
 ) -> str:
     """The finding, what it rests on, cautions and the figure, in `width` columns; last where run
-    and report are, and the command that goes on. `full`: brief sections, too, and no table cut."""
+    and report are, and the command that goes on. `full`: brief sections, too, and `ROWS` rows."""
     warning = [f"Warning: {shown.warning}"] if shown.warning else []
     lines = [*_wrapped([*warning, *shown.finding], width)]
     if shown.uncertainty:
@@ -144,12 +144,10 @@ def _lines(block: Block, width: int, rows: int) -> list[str]:
             ]
             corner = "/".join(filter(None, (block.row_axis, block.column_axis)))
             shown = [(corner, *block.columns), *cells[:rows]]
-            return [f"{block.title} ({block.scale})", *_tables(shown, _all(shown), width)]
+            drawn = _tables(shown, _all(shown), width)
+            return [f"{block.title} ({block.scale})", *drawn, *_left(len(cells) - rows)]
         case Forest():
-            table = _as_table(block)
-            bounded = any(gap.low is not None for _, gaps in block.rows for gap in gaps)
-            over = f"; {block.band}" if bounded else ""
-            return [f"{block.title} ({block.x}{over})", *_table(table, width, most=rows)]
+            return [f"{block.title} ({block.axis})", *_table(_as_table(block), width, most=rows)]
         case Bars():
             return [f"{block.title} ({block.y})", *_bars(block, width, rows)]
         case Lines():
@@ -220,9 +218,9 @@ def _as_table(block: Forest) -> Table:
     def level(at: int) -> Callable[[Gap], Cell]:
         return lambda gap: Cell(gap.levels[at] if gap.levels else None, digits=block.digits)
 
-    columns = {word: level(at) for at, word in enumerate(("original", "selected", "random"))}
+    columns = {word: level(at) for at, word in enumerate(("original", "selected", "control"))}
     columns["difference"] = lambda gap: Cell.of(gap, block.digits)
-    columns["single sets"] = lambda gap: Cell(
+    columns["single differences"] = lambda gap: Cell(
         between(min(gap.draws), max(gap.draws), block.digits) if gap.draws else None
     )
     columns[AS_MUCH] = lambda gap: Cell(gap.as_far or None)
@@ -266,9 +264,13 @@ def _table(
             if any(cell.published is not None for cell in column_cells):
                 line.append("" if cell.published is None else str(cell.published))
         rows.append(line)
-    left = len(block.rows) - most
-    more = [f"and {count(left, 'more row')}, see the report"] if left > 0 else []
-    return [*_tables([header, *rows] if any(header) else rows, starts, width), *more]
+    drawn = _tables([header, *rows] if any(header) else rows, starts, width)
+    return [*drawn, *_left(len(block.rows) - most)]
+
+
+def _left(rows: int) -> list[str]:
+    """What is said of so many rows that are not shown."""
+    return [f"and {count(rows, 'more row')}, see the report"] if rows > 0 else []
 
 
 def _tables(rows: Sequence[Sequence[str]], starts: Sequence[int], width: int) -> list[str]:
@@ -342,7 +344,7 @@ def _bars(block: Bars, width: int, most: int) -> list[str]:
             words += " %" * ("%" in block.y and value is not None)
             cells.append(words)
         rows.append((group, *cells))
-    return _tables(rows[: 1 + most], _all(rows), width)
+    return [*_tables(rows[: 1 + most], _all(rows), width), *_left(len(rows) - 1 - most)]
 
 
 def _all(rows: Sequence[Sequence[str]]) -> Sequence[int]:

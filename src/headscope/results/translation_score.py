@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from headscope.heads import Head
 from headscope.results.classes import Classes
 from headscope.results.common import ModelResult, Ranking
 from headscope.results.head_scores import Scored, ScoredHeads
@@ -54,15 +55,16 @@ class BestSentence(Record, PeakSentence):
 
 
 def best_sentences(run: str | Path, head: str) -> list[BestSentence]:
-    """The best sentences of a head of a finished run, at most ten of each direction, best first.
+    """The best sentences of a head, such as `L5.H3` or `5.3`, of a finished run: at most ten of
+    each direction, best first.
 
     Empty where the run holds none: of all but the best heads of a direction. Raises `InputError`
     naming the file if it is damaged.
     """
-    kept = list[BestSentence]()
+    kept, key = list[BestSentence](), Head.parse(head).key
     for path in sorted((Path(run) / SENTENCES).glob("*.jsonl")):
         for number, row in read_rows(path):
-            if row.get("head") == head:
+            if row.get("head") == key:
                 with naming(path, "translation scores"):
                     kept.append(decode(BestSentence, row, f"line {number}"))
     return kept

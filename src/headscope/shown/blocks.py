@@ -351,10 +351,13 @@ class Forest:
     over: str = field(default="examples", metadata=SPARED)
 
     @property
-    def band(self) -> str:
-        """What the intervals are, and what they do not cover."""
-        counted = any(gap.as_far for _, gaps in self.rows for gap in gaps)
-        return f"95\u00a0% intervals over {self.over}" + ", not over random sets" * counted
+    def axis(self) -> str:
+        """The number with its unit; what its intervals are over, if it has any, and what not."""
+        gaps = [gap for _, row_gaps in self.rows for gap in row_gaps]
+        if all(gap.low is None for gap in gaps):
+            return self.x
+        but = ", not over random sets" * any(gap.as_far and gap.draws for gap in gaps)
+        return f"{self.x}; 95\u00a0% intervals over {self.over}{but}"
 
     @property
     def controls(self) -> tuple[str, ...]:

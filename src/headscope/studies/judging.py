@@ -362,4 +362,5 @@ def _forest(found: JudgesResult) -> Forest:
         "Difference in CPR",
         ("worse than random", "better than random"),
         digits=3,
+        over="examples, not over random rankings",
     )

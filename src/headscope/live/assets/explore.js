@@ -398,7 +398,7 @@ export function mount(root, transport, about) {
   }
   // As many heads of each layer as are selected or, where none is, as the highest k (or any k) have.
   function sampleLayers() {
-    const highest = chosen().scores ? best() : sample(every, wanted());
+    const highest = find(".top").disabled ? sample(every, wanted()) : best();
     const model = changed().length ? every.filter((at) => state.gates[at] !== 1) : highest;
     const of = (list, layer) => list.filter((at) => heads[at][0] === layer);
     return about.counts.flatMap((_, layer) => sample(of(every, layer), of(model, layer).length));
@@ -547,7 +547,10 @@ export function mount(root, transport, about) {
       view.lag = lag;
       setPlace(place);
     },
-    done: () => { root.dataset.state = "done"; },
+    done: () => {
+      if (find(".place").classList.contains("stale")) showPlace(null, "There is no text whose probability could change.");
+      root.dataset.state = "done";
+    },
     error: ({ error }) => {
       fail(error);
       endArrival();
@@ -664,6 +667,7 @@ export function mount(root, transport, about) {
     const box = find(".place");
     box.classList.remove("stale");
     find(".bars", box).hidden = !found;
+    if (found && ![found.selected, ...found.random].every(known)) return showPlace(null, "A probability is not a number.");
     if (!found) {
       find("h2", box).textContent = why ? "There is no comparison" : "No head is changed";
       find(".note", box).textContent = why ?? `Remove heads on the map: the change stands here, beside ${about.draws} random sets.`;

@@ -210,6 +210,7 @@ def _forest(result: TraterResult) -> Forest:
         "Difference in chrF++",
         ("worse", "better"),
         note="Strokes are seeds. Original: trained on the corpus as it is",
+        over="sentences",
     )
 
 

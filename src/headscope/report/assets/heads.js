@@ -41,10 +41,11 @@
     };
 
     const cells = all(".heatmap .cell", box), dots = find(".heatmap .dots", box);
-    const bar = find(".heatmap .rampbar", box), pointer = find(".pointer", bar), most = bar.lastChild.textContent;
+    const bar = find(".heatmap .rampbar", box), pointer = find(".pointer", bar), most = bar.lastChild.textContent, least = bar.firstChild.textContent;
     function paint() {
       const key = shade ? shade.value : first, own = highs[key] !== highs[first];
       bar.lastChild.textContent = own ? write(key, highs[key]) : most;
+      bar.firstChild.textContent = signed && own ? write(key, -highs[key]) : least;
       if (pointer) pointer.hidden = key !== ranked;
       cells.forEach((cell, index) => {
         const value = at(key, index), chosen = cell.classList.contains("chosen-head");
@@ -91,7 +92,7 @@
       const indices = heads.map((_, index) => index);
       const order = [...indices].sort((a, b) => rankedBy(b) - rankedBy(a) || a - b);
       const place = new Map(order.map((index, position) => [index, position + 1]));
-      const value = (index) => (state.key === "head" ? index : state.key === ranked ? rankedBy(index) : at(state.key, index));
+      const value = (index) => (state.key === "head" ? index : state.key === ranked && at(ranked, index) !== null ? rankedBy(index) : at(state.key, index));
       const sign = state.ascending ? 1 : -1;
       indices.sort((a, b) => {
         const [one, other] = [value(a), value(b)];

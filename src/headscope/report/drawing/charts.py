@@ -325,6 +325,7 @@ def draw_forest(identifier: str, block: Forest) -> Drawn:
     known = [0.0, *(end for gap in gaps for end in (gap.value, gap.low, gap.high, *gap.draws)
                     if end is not None)]  # fmt: skip
     counted = any(gap.as_far for gap in gaps)
+    stroked = any(gap.as_far and gap.draws for gap in gaps)
     axis = scale(known)
     marks = dict(zip(block.controls, marks_of(block.controls), strict=True))
     rows = [
@@ -353,11 +354,9 @@ def draw_forest(identifier: str, block: Forest) -> Drawn:
     words = caption(
         block.title,
         block.note,
-        f"{block.x}; {block.band}." if any(gap.low is not None for gap in gaps) else f"{block.x}.",
-        "Strokes on a band: the difference from each random set; at the right how many of them "
-        "do as much."
-        if counted
-        else None,
+        f"{block.axis}.",
+        "Strokes on a band: the difference from each random set." if stroked else None,
+        "At the right: how many random sets do as much." if counted else None,
     )
     return Drawn(figure(identifier, words, legend(*entries), *shown, class_="across"))
 
@@ -375,7 +374,7 @@ def _gap(block: Forest, name: str, at: int, gap: Gap, axis: Scale, mark: str) ->
     strokes = dict.fromkeys(var_style(v=axis.share(draw)) for draw in gap.draws)
     if gap.draws:
         ends = between(min(gap.draws), max(gap.draws), block.digits)
-        words.append(f"minus single sets: {ends}")
+        words.append(f"single differences: {ends}")
         ends_style = var_style(lo=axis.share(min(gap.draws)), hi=axis.share(max(gap.draws)))
         spread = tag("b", style=ends_style)
     if gap.as_far:

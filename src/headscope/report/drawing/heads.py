@@ -135,7 +135,7 @@ def _map(identifier: str, block: HeadTable, values: Numbers, writes: Mapping[str
         join(
             named(f"Every head: {writes[first].title}"),
             " One cell each. ",
-            "Blue is below 0, red above. "
+            "Blue is below 0, orange above. "
             if block.signed
             else "Darker means higher (in a dark scheme, lighter). ",
             said,

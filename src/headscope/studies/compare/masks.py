@@ -352,6 +352,7 @@ def _beside_base(base: BaseComparison) -> Forest:
         "Difference in the Jaccard index",
         ("fewer shared", "more shared"),
         2,
+        over="tasks",
     )
 
 

@@ -270,7 +270,7 @@ def _figure(result: AttentionResult) -> Forest:
         tuple((arrow(name), tuple(_chances(result, name))) for name in result.details.tasks),
         "Difference in pp",
         ("less on the right word", "more on the right word"),
-        note="Random sets: with the central 95 % of sets",
+        over="examples, of random sets the range of the central 95 % of them",
     )
 
 
