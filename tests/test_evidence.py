@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from frozen_numbers import FILES, SCORES
 from headscope.errors import InputError
 from headscope.estimates import Estimate
+from headscope.evidence.blocks import forest, parts_table, table_of_tests
 from headscope.evidence.controls import CONTROLS, Draws, control_named, drawn, sets_of
 from headscope.evidence.controls.equal_norm import output_norms
 from headscope.evidence.headline import (
@@ -35,6 +36,7 @@ from headscope.evidence.table import evidence
 from headscope.heads import Geometry, HeadSet
 from headscope.measure.statistics import counted, overlap
 from headscope.runs import decode, encode
+from headscope.shown.blocks import AS_MUCH
 from lm_helpers import wrapped
 
 #: The frozen runs that compare conditions; others compare sets of heads alone.
@@ -201,6 +203,27 @@ def test_what_is_not_measured_has_no_row_and_no_test() -> None:
     assert table.against("score", TOP)["random"].draws == 2
 
 
+def test_sets_are_counted_of_controls_that_are_drawn_alone() -> None:
+    """No number of sets stands beside what was given, such as the instructed model."""
+    given = Condition("instructed")
+    draws = [replace(TOP, kind="random", draw=n, heads=(f"1.{n}",)) for n in range(4)]
+    numbers = np.random.default_rng(1).random((7, 8))
+    parts = {name: {"score": list(counted(numbers))} for name in ("a", "b")}
+    table = evidence([Condition(), TOP, given, *draws], parts, {"score": Statistic("s")})
+    columns = parts_table(table, "score", TOP, "").columns
+    assert f"{AS_MUCH}, random" in columns and f"{AS_MUCH}, instructed" not in columns
+    assert "\u2212 instructed" in columns
+    tests = table_of_tests(table, ["score"])
+    at = tests.columns.index(AS_MUCH)
+    assert [row.cells[at].value is None for row in tests.rows] == [
+        control == "instructed" for control in table.against("score", TOP)
+    ]
+    drawn_gaps = forest(table, [("a", "score", TOP, None)], "")
+    assert drawn_gaps is not None
+    for gap in drawn_gaps.rows[0][1]:
+        assert bool(gap.as_far) == bool(gap.draws) == (gap.control != "instructed")
+
+
 def answer(table: Evidence) -> str:
     return verdict_of(table, Case("score", TOP))
 
@@ -245,7 +268,13 @@ def test_an_effect_of_depth_is_said_to_be_one() -> None:
     low = base - 1 + 0.05 * generator.normal(size=(20, 30))
     high = base + 0.05 * generator.normal(size=(19, 30))
     words = answer(rows_of({"a": np.array([base, low[0], *high, *low[1:]])}))
-    assert words.startswith(f"{SHOWN}; {NOT_SHOWN} against those of the same layers (0 of 19 ")
+    kind = "against those of the same layers"
+    assert words.startswith(f"{SHOWN}; {NOT_SHOWN} {kind} (0 of 19 ")
+    # Whether the interval or the number of sets is the reason is said of every control.
+    low[1:] = base + np.array([[5.0] * 15 + [-5.0] * 15]) - 0.9
+    words = answer(rows_of({"a": np.array([base, low[0], *high, *low[1:]])}))
+    reason = f"({kind} the interval includes zero; 0 of 19 random sets do as much)"
+    assert words == f"{SHOWN}; {NOT_SHOWN} {kind} {reason}"
 
 
 def test_the_verdict_claims_no_more_than_its_controls() -> None:

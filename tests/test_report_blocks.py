@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import product
 from math import sin
 
 import pytest
@@ -22,6 +23,8 @@ from headscope.shown.blocks import (
     Block,
     Cell,
     Column,
+    Forest,
+    Gap,
     HeadMap,
     HeadMaps,
     HeadSets,
@@ -289,6 +292,38 @@ def test_effects_of_either_sign_are_ranked_by_size_and_have_a_colour_each(
     for (side, step), value in zip(colours, effects, strict=True):
         assert int(step) == round(abs(value) / most * 8)
         assert side == ("m" if not int(step) else "n" if value < 0 else "q")
+
+
+def test_a_forest_speaks_of_intervals_and_sets_only_where_it_draws_some() -> None:
+    for low, draws, as_far in product((None, 0.5), ((), (0.8, 1.2)), ("", "0 of 2")):
+        gap = Gap("random", 1.0, low, low and 1.5, draws, as_far)
+        block = Forest("Forest", (("a", (gap,)),), "nats", over="texts")
+        shown = Shown("", "", ("Found.",), figure=block)
+        html, text, label = (
+            draw("a", block).html,
+            text_of(shown),
+            figure_of(shown).axes[0].get_xlabel(),
+        )
+        said = {"intervals over texts" in each for each in (html, text, label)}
+        assert said == {low is not None}
+        assert ("Strokes" in html) == bool(draws and as_far)
+        assert html.count("<u ") == len(draws)
+        assert as_far in text
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_terminal_says_how_many_rows_it_leaves_out(full: bool) -> None:
+    names = tuple(f"row {at}" for at in range(50))
+    values = tuple((float(at),) for at in range(50))
+    blocks = (
+        Bars("Bars", names, ("a",), values, "chrF++"),
+        Heatmap("Map", names, ("a",), values, "share"),
+        Table("Table", ("a",), tuple(Row(name, (Cell(1.0),)) for name in names)),
+    )
+    for block in blocks:
+        text = text_of(Shown("", "", ("Found.",), figure=block), full=full)
+        (left,) = re.findall(r"and (\d+) more rows", text)
+        assert len(re.findall(r"^row \d+", text, re.MULTILINE)) + int(left) == 50
 
 
 def test_a_column_of_tiny_numbers_is_written_in_powers_of_ten() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from struct import unpack
 from typing import Any
@@ -232,6 +233,22 @@ def test_the_script_draws_what_the_page_was_written_with(
             cells = page.page.locator(".heatmap .cell")
             drawn.append((texts, [cells.nth(n).get_attribute("class") for n in range(0, 96, 7)]))
     assert drawn[0] == drawn[1]
+
+
+def test_both_ends_of_the_colours_are_those_of_the_column(browser: Any, tmp_path: Path) -> None:
+    table = effects()
+    double = [2 * (value or 0.0) for value in table.parts["all"]["score"]]
+    table = replace(
+        table,
+        columns=(*table.columns, Column("double", "Twice")),
+        parts={"all": {**table.parts["all"], "double": double}},
+    )
+    with visit(browser, page_file(tmp_path / "run", table=table)) as page:
+        ends = page.page.locator(".heatmap .rampbar > span:not(.ramp)")
+        for key, end in (("score", 0.4), ("double", 0.8), ("score", 0.4)):
+            page.page.select_option(".shade", key)
+            said = [float(text.replace("\u2212", "-")) for text in ends.all_inner_texts()]
+            assert said == [-end, end]
 
 
 def test_the_ranking_sorts_extends_and_is_saved(browser: Any, report: Path, tmp_path: Path) -> None:
