@@ -7,15 +7,18 @@ from dataclasses import replace
 from itertools import product
 from math import sin
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import paper_run_helpers as made
+from headscope.heads import Geometry, HeadScores
 from headscope.report.drawing.blocks import draw
 from headscope.report.drawing.heads import ROWS
 from headscope.report.figures import drawn, figure_of
 from headscope.report.frames import frames_of
+from headscope.report.notebook import block_of
 from headscope.report.parts import ramp_class
 from headscope.report.terminal import text_of
 from headscope.shown.blocks import (
@@ -324,6 +327,15 @@ def test_a_terminal_says_how_many_rows_it_leaves_out(full: bool) -> None:
         text = text_of(Shown("", "", ("Found.",), figure=block), full=full)
         (left,) = re.findall(r"and (\d+) more rows", text)
         assert len(re.findall(r"^row \d+", text, re.MULTILINE)) + int(left) == 50
+
+
+@pytest.mark.parametrize("lowest", [-0.3, 0.05])
+def test_scores_in_a_notebook_have_two_sides_where_some_are_below_0(lowest: float) -> None:
+    values = np.array([[0.1, lowest], [0.2, 0.0]])
+    block = block_of(HeadScores(Geometry((2, 2)), values, "attribution"))
+    assert isinstance(block, HeadTable) and block.signed == (lowest < 0)
+    first = np.unravel_index(np.abs(values).argmax(), values.shape)
+    assert block.heads[block.ranked()[0]] == first
 
 
 def test_a_column_of_tiny_numbers_is_written_in_powers_of_ten() -> None:

@@ -38,7 +38,7 @@ from headscope.live.inputs import (
 )
 from headscope.live.lesson import Step
 from headscope.live.reading import Looks, Reading, looks
-from headscope.live.scores import Source, described, ends
+from headscope.live.scores import Source, described
 from headscope.live.writing import Stop, Written, stoppable, written
 from headscope.lm.generation.pool import can_pool
 from headscope.lm.generation.settings import refuse_followed
@@ -47,6 +47,7 @@ from headscope.lm.prompting import chat_writer
 from headscope.measure.identify import identify, same_language
 from headscope.measure.latency import average_lagging
 from headscope.measure.metrics import sentence_chrf
+from headscope.report.parts import ends
 from headscope.results.translation_score import best_sentences
 from headscope.runs import whole
 from headscope.shown.words import arrow

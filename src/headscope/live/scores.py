@@ -24,7 +24,7 @@ from headscope.heads.resolve import MEAN, place_of, read_scores
 from headscope.heads.scores import TRANSLATION_SCORE
 from headscope.heads.store import check_finished, held
 from headscope.pocket import weights
-from headscope.report.parts import RAMP
+from headscope.report.parts import ends
 from headscope.results.translation_score import SENTENCES
 from headscope.shown.words import arrow
 
@@ -149,16 +149,6 @@ def described(source: Source) -> dict[str, Any]:
         "k": count_of(default_amount(geometry), geometry.total),
         "sentences": source.folder is not None and (source.folder / SENTENCES).is_dir(),
     }
-
-
-def ends(values: Sequence[float | None]) -> tuple[float, bool]:
-    """The end of the colours of these values, and whether they begin at minus that, not at 0.
-
-    They do where a value below 0 would be seen: by half a step of the ramp with two sides or more.
-    """
-    known = [value for value in values if value is not None] or [0.0]
-    size = max(map(abs, known)) or 1.0
-    return size, min(known) <= -size / RAMP
 
 
 def _numbers(array: NDArray[Any], geometry: Geometry) -> list[float | None]:

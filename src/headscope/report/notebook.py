@@ -12,6 +12,7 @@ from headscope.heads.hub import Artifact
 from headscope.report.drawing.blocks import draw
 from headscope.report.html import Html, join, tag
 from headscope.report.page import Page, render
+from headscope.report.parts import ends
 from headscope.shown.blocks import Column, HeadMap, HeadMaps, HeadTable
 
 
@@ -36,17 +37,18 @@ def block_of(artifact: Artifact) -> HeadTable | HeadMaps:
         case HeadScores():
             known = {"score": artifact.values, "low": artifact.low, "high": artifact.high}
             columns = {**{n: a for n, a in known.items() if a is not None}, **artifact.extra}
+            numbers = {
+                name: [_number(array[head.layer, head.head]) for head in artifact.geometry.heads()]
+                for name, array in columns.items()
+            }
             return HeadTable(
                 artifact.method,
                 tuple((head.layer, head.head) for head in artifact.geometry.heads()),
                 tuple(Column(name, name.replace("_", " ")) for name in columns),
-                {"all": {
-                    name: [_number(array[head.layer, head.head])
-                           for head in artifact.geometry.heads()]
-                    for name, array in columns.items()
-                }},
+                {"all": numbers},
                 significant="low" in columns,
-            )  # fmt: skip
+                signed=ends(numbers["score"])[1],
+            )
         case Gate():
             rows = _by_layer(artifact.values, artifact.geometry)
             return HeadMaps("Gate", (HeadMap("gate", rows),), "gate", low=min(0.0, *map(min, rows)))

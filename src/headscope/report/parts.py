@@ -129,6 +129,16 @@ def legend(*entries: tuple[str, str]) -> Html:
     return tag("ul", items, class_="legend")
 
 
+def ends(values: Sequence[float | None]) -> tuple[float, bool]:
+    """The end of the colours of these values, and whether they begin at minus that, not at 0.
+
+    They do where a value below 0 would be seen: by half a step of the ramp with two sides or more.
+    """
+    known = [value for value in values if value is not None] or [0.0]
+    size = max(map(abs, known)) or 1.0
+    return size, min(known) <= -size / RAMP
+
+
 def ramp_class(value: float | None, scale: float, diverging: bool = False) -> str:
     """The class of the colour of `value` on a ramp from 0, or from -`scale`, to `scale`."""
     if value is None:
