@@ -208,7 +208,7 @@ def _answer(table: Evidence, details: AttentionDetails) -> str:
             and random.p_value <= LEVEL and level.value > random.mean
         )  # fmt: skip
         words[arrow(name)] = SHOWN if more else NOT_SHOWN
-        if len(details.tasks) == 1:
+        if len(details.tasks) == 1 and random.as_far:
             words[arrow(name)] += f" ({random.as_far} random sets lie as far)"
     return f"{said}: {verdicts(words)}"
 
