@@ -71,6 +71,8 @@ def head_table(
     by_place = {name: {head.place: head for head in part} for name, part in parts.items()}
     corrected = any(head.number(ABOVE.key) is not None for part in parts.values() for head in part)
     by = more.setdefault("ranked_by", ABOVE.key if corrected else score.key)
+    if more.get("signed"):
+        more.setdefault("note", "Listed by size; --k takes the highest alone")
 
     def number_of(head: ScoredHead, key: str) -> float | None:
         own, chance = head.number(key), head.number("chance")
