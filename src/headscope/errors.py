@@ -47,7 +47,7 @@ class Caution(UserWarning):
 
 
 #: What stands between a warning and the line that it is about: this package, and what calls it.
-_BETWEEN = (str(Path(__file__).parent), contextlib.__file__, functools.__file__)
+_BETWEEN = (f"{Path(__file__).parent}{os.sep}", contextlib.__file__, functools.__file__, "<frozen ")
 
 
 def caution(message: str) -> None:
