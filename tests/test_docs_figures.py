@@ -135,10 +135,17 @@ def given() -> dict[str, Any]:
     tested = {name: next(iter(task["tasks"].values())) for name, task in masks.items()}
     ratios = [one["ratio"] for one in stored("costs-pocket")["recipes"].values()]
     speeds = stored("rate-workers-two")
+    demo = stored("demo-pocket")["atlas"]
+    removed = means(demo)
     return {
         "pocket": stored("pocket"),
         "workers": stored("workers"),
-        "demo": stored("demo-pocket")["atlas"],
+        "demo": demo,
+        "fall": removed["original"][0] - removed["selected"][0],
+        "harm": [
+            {end: -test["difference"][end] for end in ("value", "low", "high")}
+            for test in demo["tests"]
+        ],
         "removal": default,
         "default": means(default),
         "bleu": means(default, "bleu"),
@@ -156,7 +163,7 @@ def given() -> dict[str, Any]:
             name: means(stored("tasks-pocket"), task["metric"], name)
             for name, task in stored("tasks-pocket")["tasks"].items()
         },
-        "removed": means(stored("demo-pocket")["atlas"]),
+        "removed": removed,
         "speedup": stored("one_by_one")["with_texts"]["speedup"],
         "own": [fmean(one["own"] for one in m["own"].values()) for m in matrices],
         "others": [
@@ -193,11 +200,13 @@ def each(template: str, *names: object) -> str:
 FIGURES = [
     ("* The second sentence says how many heads",
      each("{demo[@][token_alignment]:.1f}", "counts_above_chance", "counts")),
-    *((f"mean of 20     \u2212{start}", " … ".join(
-        each(f"{{{run}[tests][{at}][difference][@]:.1f}}", "value", "low", "high")
-        + f" … {{{run}[tests][{at}][p_draws]:.3f}}" for at in range(2)))
-      for run, start in (("demo", "74.7"), ("removal", "69.0"))),
-    ("The first sentence is the effect",
+    ("mean of 20     \u221269.0", " … ".join(
+        each(f"{{removal[tests][{at}][difference][@]:.1f}}", "value", "low", "high")
+        + f" … {{removal[tests][{at}][p_draws]:.3f}}" for at in range(2))),
+    ("Without the 14 best heads, chrF++ falls by",
+     "{fall:.1f} … " + each("{harm[0][@]:.1f}", "value", "high", "low")),
+    ("of the same layers", "{harm[1][value]:.1f}"),
+    ("Without the 14 best heads chrF++ falls from",
      each("{removed[@][0]:.1f}", "original", "selected", "random", "same layers")),
     ("* The first sentence is the effect",
      each("{removed[@][0]:.1f}", "original", "selected", "random", "same layers")),

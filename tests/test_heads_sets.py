@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,6 +48,38 @@ def test_malformed_head_says_how_to_write_one(text: str) -> None:
 def test_head_takes_whole_numbers_only(layer: object) -> None:
     with pytest.raises(InputError, match="layer must be a whole number"):
         Head(layer, 0)
+
+
+@pytest.mark.parametrize(
+    ("named", "keys"),
+    [
+        ({"L2": [1, 0], "l0": [], 3: 1}, ["2.1", "2.0", "3.1"]),
+        (pd.DataFrame({"layer": [2, 3], "head": [1, 0], "selected": [False, True]}), ["3.0"]),
+        (pd.DataFrame({"layer": [], "head": []}), []),
+        ({"layer": [2, 3], "head": [1, 0]}, ["2.1", "3.0"]),
+        ({"layer": 2, "head": 1}, ["2.1"]),
+        (np.arange(10).reshape(2, 5) < 0, []),
+    ],
+)
+def test_heads_are_named_by_layer_in_frames_and_in_masks(named: Any, keys: list[str]) -> None:
+    geometry = Geometry.uniform(2, 5) if isinstance(named, np.ndarray) else GEOMETRY
+    assert list(HeadSet.of(geometry, named).keys) == keys
+
+
+@pytest.mark.parametrize(
+    ("named", "words"),
+    [
+        (5.10, "5.1 and 5.10 are one number"),
+        ({"layer": [2, 3], "head": [1]}, "differ in length"),
+        ({"layer": [2, None], "head": [1, 0]}, "layer must be a whole number"),
+        ({"layer": [2], "head": [1], "selected": [float("nan")]}, "selected is nan"),
+        ({"L-2": [1]}, "is not a head"),
+        (np.zeros((3, 5), bool), r"shape \(4, 5\), not bool of shape \(3, 5\)"),
+    ],
+)
+def test_what_names_no_heads_is_refused(named: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        HeadSet.of(GEOMETRY, named)
 
 
 def test_head_takes_numpy_integers_and_equals_plain_ones() -> None:

@@ -302,6 +302,12 @@ def test_sets_come_back_in_their_order(
     assert isinstance(back, HeadSet) and back.heads == heads.heads
 
 
+def test_rows_of_a_table_that_are_not_selected_are_left_out(folder: Path) -> None:
+    table = "layer,head,score,selected\n1,0,0.5,True\n0,1,0.4,False\n0,0,0.3,\n"
+    back = read_back(table, Geometry.uniform(2, 2), folder)
+    assert isinstance(back, HeadSet) and back.heads == (Head(1, 0), Head(0, 0))
+
+
 @given(heads=listed(), model=st.text())
 def test_a_library_reads_the_yaml_as_we_do(heads: HeadSet, model: str) -> None:
     read = yaml.safe_load(yaml_text(heads, model))

@@ -172,7 +172,9 @@ def test_the_functions_take_every_form_of_heads(
     lm = headscope.load("pocket")
     forms: list[Any] = [
         "5.1", Head(5, 1), (5, 1), ["5.1"], [(5, 1)], {(5, 1)}, np.array([[5, 1]]),
-        HeadSet(lm.geometry, (Head(5, 1),)),
+        HeadSet(lm.geometry, (Head(5, 1),)), "L5H1", {"L5": [1]}, {"layer": [5], "head": [1]},
+        pd.DataFrame({"layer": [5, 4], "head": [1, 3], "selected": [True, False]}),
+        np.arange(96).reshape(6, 16) == 81,
     ]  # fmt: skip
     runs = {
         headscope.use.adapt(lm, heads=heads, prompt=["a"], compare=False).signature

@@ -46,16 +46,26 @@ class Caution(UserWarning):
         super().__init__(bounded(message))
 
 
-#: What stands between a warning and the line that it is about: this package, and what calls it.
-_BETWEEN = (str(Path(__file__).parent), contextlib.__file__, functools.__file__)
+#: What stands between a warning and the line that it is about: this package, and what calls it,
+#: such as the `__init__` of a dataclass.
+_BETWEEN = (
+    f"{Path(__file__).parent}{os.sep}",
+    contextlib.__file__,
+    functools.__file__,
+    "<frozen ",
+    "<string>",
+)
 
 
 def caution(message: str) -> None:
     """Warn (`Caution`) of something, at the line outside this package that asked for it."""
-    frame, level = sys._getframe(1), 2
+    frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_BETWEEN):
-        frame, level = frame.f_back, level + 1
-    warnings.warn(Caution(message), stacklevel=level)
+        frame = frame.f_back
+    seen = frame.f_globals.setdefault("__warningregistry__", {})
+    # Not by its level, of which `warnings` leaves out frames of imports.
+    where = frame.f_code.co_filename, frame.f_lineno, frame.f_globals.get("__name__"), seen
+    warnings.warn_explicit(Caution(message), Caution, *where)
 
 
 class InputError(ValueError):

@@ -29,10 +29,10 @@ from typing import Annotated, Any, Literal
 
 from headscope.errors import (
     InputError,
-    MissingExtra,
     OptionalPart,
     check_parts,
     nearest,
+    need,
     refuse_pipes,
 )
 from headscope.settings import Option, Settings
@@ -168,11 +168,7 @@ RAY = OptionalPart("the Ray executor", "ray", ("ray",))
 def import_ray() -> Any:
     # Ray reports its use to its makers unless told not to; who wants that can set it.
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    try:
-        import ray
-    except ImportError as error:
-        raise MissingExtra.of(RAY) from error
-    return ray
+    return need("ray", RAY.purpose, RAY.extra)
 
 
 @dataclass(frozen=True)

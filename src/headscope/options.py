@@ -126,7 +126,7 @@ AlignerName = Literal["links", "eflomal", "llm", "heads"]
 Aligner = Annotated[
     AlignerName | None,
     Option(
-        "What links words: without it the data's links, else, and with --decode greedy, eflomal."
+        "What links words: without it the data's links, else, and in the model's outputs, eflomal."
     ),
 ]
 Threshold = Annotated[
@@ -139,7 +139,7 @@ Inactive = Annotated[
 # The language model that annotates word links or judges translations
 LlmModel = Annotated[
     str | None,
-    Option("Language model for --aligner llm or --judge llm.", metavar="NAME", panel="Expert"),
+    Option("Language model that links words or judges.", metavar="NAME", panel="Expert"),
 ]
 BaseUrl = Annotated[
     str | None,
@@ -333,8 +333,8 @@ AllowOverlap = Annotated[
 Tasks = Annotated[
     tuple[str, ...],
     Option(
-        "A file of inputs and outputs, a name in the folder --data, ioi, or a task of pocket; "
-        "repeatable.",
+        "A file of inputs and outputs, a name in the folder of the data, ioi, or a task of "
+        "pocket; repeatable.",
         metavar="FILE|NAME",
         held="examples",
         panel="Data",

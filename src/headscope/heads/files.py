@@ -241,7 +241,8 @@ def _csv_entries(file: Path, text: str) -> Iterator[Entry]:
         layer, head = header.index("layer"), header.index("head")
         score = header.index("score") if "score" in header else None
         for row in reader:
-            if not row:
+            chosen = dict(zip(header, row, strict=False)).get("selected", "")
+            if not row or chosen.strip().casefold() == "false":
                 continue
             if len(row) <= max(layer, head):
                 raise InputError(

@@ -127,17 +127,17 @@ def heads_in(value: Any) -> list[Head] | None:
         return [Head.of(value)]
     rows = head_rows(value)
     if rows is not None:
-        return [Head.of(row) for row in rows if row.get("selected", True)]
-    if isinstance(value, Mapping):
-        layers = [LAYER.fullmatch(str(name)) for name in value]
-        if not value or None in layers:
-            return None
-        return [
-            Head(int(layer[1]), head)
-            for layer, heads in zip(layers, value.values(), strict=True)
-            for head in members(heads) or [heads]
-            if layer is not None
-        ]
+        return [Head.of(row) for row in rows]
+    if isinstance(value, Mapping) and value:
+        heads: list[Head] = []
+        for name, of_layer in value.items():
+            if (layer := LAYER.fullmatch(str(name))) is None:
+                return None
+            listed = members(of_layer)
+            heads += (
+                Head(int(layer[1]), head) for head in ([of_layer] if listed is None else listed)
+            )
+        return heads
     if isinstance(value, Set):
         return sorted(map(Head.of, value))
     listed = members(value)
@@ -150,16 +150,31 @@ def heads_in(value: Any) -> list[Head] | None:
 
 
 def head_rows(value: Any) -> list[Mapping[str, Any]] | None:
-    """The rows of a frame or a table, of columns by name, or of mappings, with `layer` and `head`;
-    None of anything else."""
+    """The rows of a frame or a table, of columns by name, or of mappings, with `layer` and `head`,
+    but for those whose `selected` is false; None of anything else."""
+    rows = _rows(value)
+    return rows if rows is None else [*filter(_is_selected, rows)]
+
+
+def _is_selected(row: Mapping[str, Any]) -> bool:
+    selected = row.get("selected", True)
+    if not isinstance(selected, bool | np.bool_ | Integral):
+        raise InputError(f"selected is {selected!r:.40} of a head; it is True or False")
+    return bool(selected)
+
+
+def _rows(value: Any) -> list[Mapping[str, Any]] | None:
     if hasattr(value, "columns") or hasattr(value, "schema"):  # of Polars, Arrow or pandas
         ways = {"to_dicts": (), "to_pylist": (), "to_dict": ("records",)}
         rows = next((way for way in ways if hasattr(value, way)), None)
-        value = value if rows is None else getattr(value, rows)(*ways[rows])
+        if rows is not None:
+            return list(getattr(value, rows)(*ways[rows]))
     if isinstance(value, Mapping) and {"layer", "head"} <= value.keys():
-        columns = [members(column) for column in value.values()]
-        if None in columns:  # one head
+        columns = [column for column in map(members, value.values()) if column is not None]
+        if len(columns) < len(value):  # one head
             return [value]
+        if len({*map(len, columns)}) > 1:
+            raise InputError("columns of heads differ in length; give each a layer and a head")
         return [dict(zip(value, row, strict=True)) for row in zip(*columns, strict=True)]
     mappings = isinstance(value, list | tuple) and all(isinstance(row, Mapping) for row in value)
     return list(value) if mappings and value else None

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_origin
 
 from headscope.data.tables import arrow_rows
-from headscope.errors import InputError, nearest
+from headscope.errors import InputError, naming, nearest
 from headscope.heads import Geometry, Head, HeadScores, HeadSet
 from headscope.heads.geometry import LIST, head_rows, heads_in, is_mask, is_pair, keys_of
 from headscope.heads.hub import Artifact
@@ -366,9 +366,13 @@ def _heads_in_memory(value: Any, several: bool, geometry: Geometry | None = None
     if heads is None:
         if not isinstance(value, Mapping):
             return value
-        return {name: _heads_in_memory(each, False, geometry) for name, each in value.items()}
-    rows = [row for row in head_rows(value) or () if row.get("selected", True)]
-    scores = [_cell(row.get("score")) for row in rows]
+        named = {}
+        for name, each in value.items():
+            with naming(f"heads of {name!r}"):
+                named[name] = _heads_in_memory(each, False, geometry)
+        return named
+    rows = head_rows(value)
+    scores = [_cell(row.get("score")) for row in rows or ()]
     if not rows or None in scores or len({*heads}) < len(heads):
         return ",".join(keys_of(heads))
     return _stored(json_text(zip(heads, scores, strict=True)), ".json")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import shlex
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb, prod
+from math import comb
 from typing import Any, get_type_hints
 
 from headscope import options
@@ -23,6 +24,7 @@ from headscope.evidence.headline import (
 from headscope.evidence.pace import Pacing
 from headscope.evidence.rows import Evidence, Tested
 from headscope.heads import Geometry
+from headscope.heads.draws import Choices
 from headscope.measure.sequence import bet_on, draws_to_win
 from headscope.runs import Run
 from headscope.shown.blocks import Next
@@ -100,15 +102,13 @@ def _all_drawn(found: Evidence, test: Tested, geometry: Geometry | None) -> bool
     if geometry is None or not selected.heads:
         return False
     heads = selected.in_model(geometry)
-    layers = ([head for head in heads if head.layer == layer] for layer in range(geometry.layers))
+    layers = geometry.by_layer()
+    sizes = Counter(head.layer for head in heads)
+    matched = Choices(layers, [tuple(sizes[layer] for layer in range(len(layers)))])
     exist = {
         **dict.fromkeys(FREE, comb(geometry.total, len(heads))),
-        **dict.fromkeys(
-            MATCHED,
-            prod(comb(len(every), len(own))
-                 for every, own in zip(geometry.by_layer(), layers, strict=True)),
-        ),
-    }  # fmt: skip
+        **dict.fromkeys(MATCHED, matched.count),
+    }
     return test.control in exist and test.draws >= exist[test.control] - 1
 
 

@@ -486,14 +486,12 @@ def first_prompts(
     lm: LanguageModel, directions: Mapping[str, PairFile], settings: Prompted
 ) -> dict[str, str]:
     """The prompt of each direction's first sentence, shots included, as this model reads it."""
-    first = {
-        name: dataclasses.replace(pairs, pairs=pairs.pairs[:1])
-        for name, pairs in directions.items()
-    }
-    return {
-        name: prompts_of(lm, pairs, settings.template, settings.chat)[0].text
-        for name, pairs in first.items()
-    }
+    prompts = {}
+    for name, pairs in directions.items():
+        first = dataclasses.replace(pairs, pairs=pairs.pairs[:1])
+        (prompt,) = prompts_of(lm, first, settings.template, settings.chat)
+        prompts[name] = prompt.text
+    return prompts
 
 
 def pair_cautions(*directions: Mapping[str, PairFile]) -> tuple[str, ...]:

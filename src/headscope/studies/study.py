@@ -77,10 +77,9 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
         return _job(result)
     if isinstance(result, PlannedWork):
         planned = [part.words for part in result.plan]
-        sections = (
-            [replace(_sent(result.first_prompts), brief=True)] if result.first_prompts else []
-        )
-        return Shown("What it takes", "", planned, sections=sections)
+        sent = [_sent(result.first_prompts)] if result.first_prompts else []
+        brief = [replace(section, brief=True) for section in sent]
+        return Shown("What it takes", "", planned, sections=brief)
     shown = study.show(result, run)
     if result.pending:
         shown = so_far(shown)
@@ -91,10 +90,12 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     check = getattr(checked, "baseline_check", None)
     if check is not None and not all(judged.works for judged in check.judged.values()):
         judged = check.judged.values()
-        if any("data_at_fault" in each.counts for each in judged):
+        faulty = any("data_at_fault" in each.counts for each in judged)
+        failed = any(each.works is False for each in judged)
+        if faulty:
             title = "The data are at fault"
             warning = "The data are at fault, not the model: see the reasons."
-        elif any(each.works is False for each in judged):
+        elif failed:
             title = "The model does not do this task"
             warning = (
                 "The original model does not do this task, so what follows says little about it. "
@@ -109,13 +110,8 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
                 else "Whether the original model does this task cannot be told from so few "
                 "examples."
             )
-        void = any("data_at_fault" in each.counts or each.works is False for each in judged)
-        shown = replace(
-            shown,
-            warning=warning,
-            muted=void,
-            sections=(*shown.sections, _baseline(check, title)),
-        )
+        sections = (*shown.sections, _baseline(check, title))
+        shown = replace(shown, warning=warning, muted=faulty or failed, sections=sections)
     if prompts := getattr(result, "first_prompts", None):
         shown = replace(shown, sections=(*shown.sections, _sent(prompts)))
     cautions = dict.fromkeys([*result.cautions, *shown.cautions])

@@ -19,7 +19,7 @@ from importlib import import_module
 from types import MappingProxyType
 
 from headscope.data.pairs import Links, parse_links
-from headscope.errors import InputError, MissingExtra, OptionalPart
+from headscope.errors import InputError, MissingExtra, OptionalPart, check_parts, first_line
 from headscope.scratch import scratch
 
 _Set = Set[tuple[int, int]]
@@ -160,10 +160,14 @@ def short_enough(pairs: Sequence[tuple[Units, Units]]) -> list[tuple[Units, Unit
 
 def check_eflomal() -> None:
     """Raises ``MissingExtra`` with the install line where eflomal cannot be imported."""
+    check_parts([EFLOMAL])
     try:
         import_module("eflomal")
     except ImportError as error:
-        raise MissingExtra.of(EFLOMAL) from error
+        raise MissingExtra(
+            f"{EFLOMAL.purpose} needs eflomal, which is installed, but cannot be imported "
+            f"({first_line(error)}); build it anew: pip install --force-reinstall --no-deps eflomal"
+        ) from error
 
 
 def _fit(pairs: Sequence[tuple[Units, Units]], options: Eflomal) -> tuple[list[Links], list[Links]]:
