@@ -35,7 +35,9 @@ CHUNK = 20
 def stand_in() -> None:
     """No model is loaded, and what it would say follows from each text."""
     choice: Any = ModelChoice
-    choice.load_for = lambda self: SimpleNamespace(geometry=Geometry((8,) * 8), dtype="float32")
+    choice.load_for = lambda self: SimpleNamespace(
+        name="stand-in", geometry=Geometry((8,) * 8), dtype="float32"
+    )
     recipe: Any = headscope.studies.use.rate
     for name in ("about_model", "about_loaded"):
         setattr(recipe, name, lambda lm: {})

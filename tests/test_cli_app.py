@@ -87,6 +87,8 @@ def test_a_flag_means_the_same_in_every_command() -> None:
     own |= {"--minutes"}
     # A language model judges failed translations, circuits judge the methods of a survey.
     own |= {"--judge"}
+    # A paper is run at its full size, a result printed with all of its tables.
+    own |= {"--full"}
     helps: dict[str, set[str]] = {}
     for _, command in commands():
         for parameter in command.params:

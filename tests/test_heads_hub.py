@@ -112,7 +112,7 @@ def test_a_push_is_one_commit_and_comes_back_with_and_without_network(
         "str(resolve_heads('hf://me/several@tried', 2, geometry))",
         "str(resolve_heads('hf://me/several@tried/a/gate', None, geometry))",
     ]
-    expected = ["True"] * 4 + ["2.1,0.2", "2.0,2.1", "0.2,2.1"]
+    expected = ["True"] * 4 + ["L2.H1,L0.H2", "L2.H0,L2.H1", "L0.H2,L2.H1"]
     fresh = tmp_path / "fresh"
     assert ask(hub, fresh, *lines, token=READER) == expected
     before = len(hub.asked)

@@ -213,7 +213,7 @@ def test_a_card_carries_licence_and_base_over_and_never_invents_one(tmp_path: Pa
     assert front["license"] == "other" and front["license_name"] == "own-terms"
     assert front["base_model"] == ["them/older"] and front["base_model_relation"] == "adapter"
     assert front["language"] == ["de"] and front["library_name"] == "peft"
-    for part in ("removed (× 0): 0.0", "× 0.5: 1.1", origin.signature, "signature-of-export",
+    for part in ("removed (× 0): L0.H0", "× 0.5: L1.H1", origin.signature, "signature-of-export",
                  "`own-terms`", "other weights"):  # fmt: skip
         assert part in text
 

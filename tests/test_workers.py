@@ -248,7 +248,7 @@ def test_a_model_in_memory_has_one_worker(tmp_path: Path, given: dict[str, Any])
     assert found.scored == alone.scored and found.signature == alone.signature
     # Loaded otherwise than a worker loads it by its name.
     half = headscope.load(given["model"][1], dtype="bfloat16")
-    with pytest.raises(InputError, match=r"comes to another run \(computed_in .*give --dtype"):
+    with pytest.raises(InputError, match=r"comes to another run \(computed_in .*give dtype"):
         headscope.find.first_order(half, texts, workers=2, out=tmp_path / "half", batch_tokens=9)
 
 

@@ -225,7 +225,7 @@ def _values(gate: Gate, heads: Sequence[Head]) -> list[str]:
     for head in heads:
         by_value.setdefault(gate[head], []).append(head)
     total = gate.geometry.total
-    lines = [f"{_heads(len(heads))} of {total} (written LAYER.HEAD, both from 0):", ""]
+    lines = [f"{_heads(len(heads))} of {total} (L5.H1 is head 1 of layer 5, both from 0):", ""]
     if len(by_value) > _MOST:
         return lines + [f"- {head} × {gate[head]:.6g}" for head in heads]
     for value, members in sorted(by_value.items()):
