@@ -18,7 +18,7 @@ import find_helpers
 from conftest import json_of
 from headscope.answers import LINE, QUOTES, answer_of, answer_span
 from headscope.cli import main
-from headscope.data.pairs import PairFile, write_pairs
+from headscope.data.pairs import PairFile, SentencePair, write_pairs
 from headscope.lm.generation import Generation
 from headscope.measure.baseline import (
     Rules,
@@ -29,6 +29,7 @@ from headscope.measure.baseline import (
 )
 from headscope.measure.identify import off_targets
 from headscope.measure.metrics import chrf
+from headscope.studies.baseline import other_shots
 from headscope.studies.find.translation_score import FindTranslation, find_translation
 from headscope.studies.pairs import PairsChoice
 from headscope.studies.report import write_report
@@ -207,6 +208,20 @@ def test_one_draw_of_shots_decides_nothing_against_a_model() -> None:
     assert both.works is False and both.reasons == wrong.reasons and not both.swayed
     either = with_other_shots(wrong, right)
     assert either.works is None and either.swayed and either.reasons[:-1] == wrong.reasons
+
+
+def test_other_shots_give_no_answer_away() -> None:
+    def pair(line: int, source: str, target: str) -> SentencePair:
+        return SentencePair(str(line), source, target, None, line)
+
+    asked, shot = [pair(n, f"a {n}", f"b {n}") for n in range(3)], pair(9, "s", "t")
+    again = [pair(4, "a 1", "else"), pair(5, "c", "b 2")]
+    more = [pair(6, "d", "e"), pair(7, "f", "g")]
+    own = PairFile((*asked, *again, *more), "en", "de", "memory", "0", shots=(shot,))
+    rules = Rules(examples=3)
+    assert {other_shots(own, rules, seed) for seed in range(20)} == {(each,) for each in more}
+    assert other_shots(replace(own, pairs=(*asked, *again)), rules, 0) == ()
+    assert other_shots(replace(own, shots=()), rules, 0) == ()
 
 
 @pytest.mark.parametrize("helped", [True, False])

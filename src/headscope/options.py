@@ -256,12 +256,6 @@ Alpha = Annotated[
         panel="Expert",
     ),
 ]
-DRAWS_OF_MEASURE = Option(
-    "Draws of random heads; without it as many as the measure asks for.",
-    min=1,
-    default=None,
-    panel="Test",
-)
 MEASURES = Option(
     "What is measured: translations (text, the default), or the loss of references (loss, "
     "faster); repeatable.",

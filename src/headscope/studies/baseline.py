@@ -7,7 +7,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
 from headscope.data.pairs import PairFile, SentencePair
-from headscope.data.split import draw_shots, sentence_digest
+from headscope.data.split import (
+    draw_shots,
+    known_digests,
+    leakage,
+    sentence_digest,
+    text_digests,
+)
 from headscope.data.tasks import TaskSides
 from headscope.errors import MissingExtra, caution
 from headscope.estimates import Baseline
@@ -83,7 +89,7 @@ def check_translations(
     others = {
         name: replace(few[name], shots=drawn)
         for name, check in first.items()
-        if check.works is False and (drawn := _other_shots(directions[name], rules, settings.seed))
+        if check.works is False and (drawn := other_shots(directions[name], rules, settings.seed))
     }
     ask(OTHERS, others, OTHERS)
     shots = max((len(pairs.shots) for pairs in directions.values()), default=0)
@@ -91,12 +97,13 @@ def check_translations(
     return judge_translations(run, rules, settings.seed, tried, answer_only)
 
 
-def _other_shots(pairs: PairFile, rules: Rules, seed: int) -> tuple[SentencePair, ...]:
-    """As many other examples of the direction, none of them among those that are asked; none where
-    there are too few."""
-    spare, number = pairs.pairs[rules.examples :], len(pairs.shots)
-    enough = len({sentence_digest(pair.source) for pair in spare}) >= number
-    return draw_shots(spare, number, seed + 1, pairs.path) if number and enough else ()
+def other_shots(pairs: PairFile, rules: Rules, seed: int) -> tuple[SentencePair, ...]:
+    """As many other examples of the direction, without any sentence of those that are asked; none
+    where there are too few."""
+    asked = known_digests({"asked": text_digests(pairs.pairs[: rules.examples])})
+    spare = [pair for pair in pairs.pairs[rules.examples :] if not leakage(asked, [pair])]
+    number, sources = len(pairs.shots), {sentence_digest(pair.source) for pair in spare}
+    return draw_shots(spare, number, seed + 1, pairs.path) if len(sources) >= number else ()
 
 
 def _tries(lm: LanguageModel, shots: int, chat: bool | None, seed: int) -> list[str]:

@@ -106,7 +106,7 @@ def use_adapt(
     lm = config.model.load_for()
     gates: list[Gate] | None = None
     if config.gates is None:
-        adaptation = config.gate.read(lm.geometry)
+        adaptation = config.gate.read(lm.geometry, lm.name)
         applied = about(adaptation)
     else:
         ids = [prompt.id for prompt in prompts]

@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9][\w-]*")
 
 
 def read_sets(
-    named: Sequence[str], choice: GateChoice, geometry: Geometry
+    named: Sequence[str], choice: GateChoice, geometry: Geometry, model: str = ""
 ) -> dict[str, Adaptation]:
     """The gate of each `NAME=HEADS`, where HEADS is read as `--heads` or, of a gate, as `--gate`.
 
@@ -42,7 +42,7 @@ def read_sets(
             kind_of(folder) == "gate" for folder in (place / "gate", place)
         )
         own = replace(choice, gate=source) if holds else replace(choice, heads=source)
-        gates[name] = removing(own).read(geometry)
+        gates[name] = removing(own).read(geometry, model)
     return gates
 
 

@@ -325,10 +325,10 @@ def _read_gates(
             LoRA adapter cannot hold it.
     """
     if config.sets:
-        by_folder = read_sets(config.sets, config.gate, lm.geometry)
+        by_folder = read_sets(config.sets, config.gate, lm.geometry, lm.name)
         whole = together(by_folder)
     else:
-        whole = config.gate.read(lm.geometry)
+        whole = config.gate.read(lm.geometry, lm.name)
         by_folder = {"": whole}
     for adaptation in by_folder.values():
         parts = adaptation.feed_forward

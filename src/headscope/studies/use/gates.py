@@ -79,13 +79,13 @@ class GateChoice(Settings):
                 "by what, and --outside puts another number in place of a mask's 0"
             )
 
-    def read(self, geometry: Geometry) -> Adaptation:
-        """The numbers for a model of this geometry; `InputError` as its parts are read."""
+    def read(self, geometry: Geometry, model: str = "") -> Adaptation:
+        """The numbers for a model of this geometry and name; `InputError` as its parts are read."""
         self.check()
         if self.gate is not None:
             adaptation = read_adaptation(self.gate, geometry)
             return adaptation if self.outside is None else adaptation.outside(self.outside)
-        heads = resolve_heads(str(self.heads), self.k, geometry, by=self.rank)
+        heads = resolve_heads(str(self.heads), self.k, geometry, by=self.rank, model=model)
         scale, outside = self.scale, self.outside
         if scale is None:
             scale = 0.0 if outside is None else 1.0

@@ -230,7 +230,7 @@ class Steered:
 
 
 def _heads(lm: LanguageModel, config: Steer, examples: Examples[PromptsRead]) -> Chosen:
-    base = None if config.gate is None else config.gate.read(lm.geometry)
+    base = None if config.gate is None else config.gate.read(lm.geometry, lm.name)
     heads = steering_heads(config, lm)
     # Of heads that are gone already nothing can be multiplied: they count on neither side.
     gone = None if base is None else base.gate.removed_heads()
