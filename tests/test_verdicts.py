@@ -161,6 +161,10 @@ def test_nothing_void_is_shown_and_nothing_shown_is_muted(told: list[Told]) -> N
         works = written.get("baseline_works", True)
         checked = written.get("baseline_check") is not None
         assert bool(shown.warning) == (checked and works is not True), name
+        judged = [each for each in (written.get("baseline_check") or {}).values()
+                  if isinstance(each, dict)]  # fmt: skip
+        fails = [each["works"] is False or "data_at_fault" in each["counts"] for each in judged]
+        assert shown.muted == (bool(fails) and all(fails)), name
         for block in shown.blocks:
             if isinstance(block, Forest):
                 assert all(gaps for _, gaps in block.rows), name

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.settings import Option
 from headscope.shown.blocks import Cell, Row, Section, Shown, Table, Text
-from headscope.shown.words import MINUS, arrow, count
+from headscope.shown.words import MINUS, arrow, count, enumeration
 
 if TYPE_CHECKING:
     from headscope.results.common import BaselineCheck, ClusterJob
     from headscope.runs import Result
     from headscope.studies.survey_plans import SurveyPlan
 
+#: Parts that a sentence names, of more their number.
+LISTED = 4
 RUN_FOLDER = Option(
     "The run folder; without it runs/COMMAND-HASH.", metavar="DIR", default=None, panel="Running"
 )
@@ -91,15 +93,16 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     if check is not None and not all(judged.works for judged in check.judged.values()):
         judged = check.judged.values()
         faulty = any("data_at_fault" in each.counts for each in judged)
-        failed = any(each.works is False for each in judged)
+        failed = [arrow(name) for name, each in check.judged.items() if each.works is False]
         if faulty:
             title = "The data are at fault"
             warning = "The data are at fault, not the model: see the reasons."
         elif failed:
             title = "The model does not do this task"
+            part = f" in {_few(failed, len(judged))}" if len(failed) < len(judged) else ""
             warning = (
-                "The original model does not do this task, so what follows says little about it. "
-                f"Try {check.tries}."
+                f"The original model does not do this task{part}, so what follows says little "
+                f"about it. Try {check.tries}."
             )
         else:
             title = "Does the model do this task?"
@@ -111,12 +114,18 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
                 "examples."
             )
         sections = (*shown.sections, _baseline(check, title))
-        shown = replace(shown, warning=warning, muted=faulty or failed, sections=sections)
+        void = all(each.works is False or "data_at_fault" in each.counts for each in judged)
+        shown = replace(shown, warning=warning, muted=void, sections=sections)
     if prompts := getattr(result, "first_prompts", None):
         shown = replace(shown, sections=(*shown.sections, _sent(prompts)))
     cautions = dict.fromkeys([*result.cautions, *shown.cautions])
     cautions.pop(shown.warning, None)
     return replace(shown, cautions=tuple(cautions))
+
+
+def _few(names: Sequence[str], of: int) -> str:
+    """Names of parts, or of many their number."""
+    return enumeration(names) if len(names) <= LISTED else f"{len(names)} of {of} parts"
 
 
 UNFINISHED = (
