@@ -453,6 +453,17 @@ def test_the_removal_of_a_real_model_is_the_stored_one() -> None:
             assert cells(name)[column].replace("p over draws ", "").startswith(part)
 
 
+def test_the_time_of_the_readme_s_proof_is_the_stored_one() -> None:
+    measured = stored("answer-gemma3")
+    best, other = measured["answers"]["best"], measured["answers"]["next"]
+    sentences, minutes = measured["asked"]["limit"], round(best["seconds"] / 60)
+    said = f"With {sentences} sentences this takes {minutes} minutes on two cores"
+    assert said in text(ROOT / "README.md")
+    told, others = round(best["told_seconds"] / 60), round(other["seconds"] / 60)
+    row = f"in {minutes} minutes on two cores, told {told} without loading; other heads in {others}"
+    assert row in text(ROOT / "docs" / "figures.md")
+
+
 def test_the_removal_of_a_real_model_by_text_is_the_stored_one() -> None:
     step = stored("real-models")["steps"]["text-k3"]
     for column, ablate in enumerate(("zero", "mean")):
