@@ -286,6 +286,9 @@ def test_draws_one_after_another_go_on_by_the_same_command() -> None:
         "headscope verify removal --heads 5.1 --draws 4 --out 'runs/a b/'"
     )
     assert found.minutes == pytest.approx(1 + 100 * (32 - 10) / 60, abs=0.01)
+    # It decides, so it does not end early as this run did.
+    for minutes in (("--minutes", "4.5"), ("--minutes=4.5",)):
+        assert following(table, *LINE, *minutes) == found
 
 
 @pytest.mark.parametrize(

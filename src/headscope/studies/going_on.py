@@ -84,6 +84,7 @@ def going_on(
     words, line = command.split(), run.provenance.get("command_line", ())
     if list(line[: 1 + len(words)]) != ["headscope", *words]:
         return None
+    line = _without(line, "--minutes")  # it is to decide, however long that takes
     if going := [test for test in tests if test.ended == "open"]:
         draws = max(_until_won(test, found.alpha) for test in going)
         return Next(shlex.join(line), _minutes(found, spent, draws, kept=True))
@@ -91,7 +92,7 @@ def going_on(
         return None
     auto = option == "--draws" and _takes_auto(settings)
     draws = draws_to_win(found.alpha) if auto else least_draws(found.alpha)
-    given = _with(line, option, AUTO if auto else str(draws))
+    given = [*_without(line, option), option, AUTO if auto else str(draws)]
     return Next(shlex.join(_elsewhere(given)), _minutes(found, spent, draws, kept=False))
 
 
@@ -140,14 +141,14 @@ def _measured(found: Evidence) -> int:
     return len({condition.key for condition in found.conditions})
 
 
-def _with(line: Sequence[str], option: str, value: str) -> list[str]:
-    """A command line with this value of an option, whatever it was before."""
+def _without(line: Sequence[str], option: str) -> list[str]:
+    """A command line without an option and its value."""
     kept, skip = list[str](), False
     for word in line:
         if not skip and word != option and not word.startswith(f"{option}="):
             kept.append(word)
         skip = not skip and word == option
-    return [*kept, option, value]
+    return kept
 
 
 def _elsewhere(line: Sequence[str]) -> list[str]:
