@@ -71,7 +71,9 @@ def check_translations(
     }
 
     def ask(part: str, asked: Mapping[str, PairFile], *unit: str) -> None:
-        if run.read_part(part) or not asked:
+        kept = run.read_part(part)
+        asked = {name: pairs for name, pairs in asked.items() if name not in kept}
+        if not asked:
             return
         made = continuations(lm, list(asked.values()), settings, run, TITLE, progress, *unit)
         for (name, pairs), outputs in zip(asked.items(), made, strict=True):
@@ -85,14 +87,14 @@ def check_translations(
             run.append_part(part, name, [languages, rows])
 
     ask(FIRST, few)
-    first = _judged(run, FIRST, rules, settings.seed) or {}
+    shots = max((len(pairs.shots) for pairs in directions.values()), default=0)
+    first = _judged(run, FIRST, rules, settings.seed) if shots else None
     others = {
         name: replace(few[name], shots=drawn)
-        for name, check in first.items()
+        for name, check in (first or {}).items()
         if check.works is False and (drawn := other_shots(directions[name], rules, settings.seed))
     }
     ask(OTHERS, others, OTHERS)
-    shots = max((len(pairs.shots) for pairs in directions.values()), default=0)
     tried = " or ".join([*_tries(lm, shots, settings.chat, settings.seed), "another --template"])
     return judge_translations(run, rules, settings.seed, tried, answer_only)
 
