@@ -251,6 +251,33 @@ def test_a_model_that_fails_behind_its_shots_is_asked_behind_others(
     assert "--seed 1" in told["baseline_check"]["try"] and "--seed 1" in said.err
 
 
+@pytest.mark.parametrize(
+    ("right", "sentences", "advised"), [(4, 20, True), (0, 20, False), (2, 12, False)]
+)
+def test_more_examples_are_advised_where_they_may_decide(
+    right: int,
+    sentences: int,
+    advised: bool,
+    command: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def answers(lm: Any, directions: Sequence[PairFile], *_: Any) -> list[list[Generation]]:
+        texts = (
+            [pair.target if at < right else pair.source[::-1] for at, pair in enumerate(own.pairs)]
+            for own in directions
+        )
+        return [[Generation((0,), (0,), text, "eos") for text in own] for own in texts]
+
+    monkeypatch.setattr("headscope.studies.baseline.continuations", answers)
+    words = f"find translation-score --pair en-de --limit {sentences} --baseline-off-target 1"
+    told = json_of(command(*words.split(), "--out", tmp_path / "run", "--json").out)
+    check = told["baseline_check"]
+    gain = check["en-de"]["counts"]["gain"]
+    assert check["en-de"]["works"] is False and (gain["high"] > 0) is (right > 0)
+    assert ("--baseline-examples 64" in check["try"]) is advised
+
+
 def test_what_is_written_behind_other_shots_is_asked_for(
     command: Callable[..., Any], tmp_path: Path
 ) -> None:

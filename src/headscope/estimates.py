@@ -151,6 +151,15 @@ class Baseline:
         """Whether it does the task behind some shots, and not behind others."""
         return self.works is None and bool(self.counts.get(OTHER_SHOTS))
 
+    @property
+    def near_zero(self) -> bool:
+        """Whether it fails by one reason alone: it may write more than copies, or may not."""
+        gain = self.counts.get("gain") or {}
+        low, high = gain.get("low"), gain.get("high")
+        if self.works is not False or len(self.reasons) > 1 or low is None or high is None:
+            return False
+        return bool(low <= 0 < high)
+
 
 @dataclass(frozen=True)
 class PlannedPart:

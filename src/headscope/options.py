@@ -245,7 +245,9 @@ Minutes = Annotated[
     float | None,
     Option("End after so many minutes; the same command goes on.", min=0.0, panel="Running"),
 ]
-Plan = Annotated[bool, Option("Tell how long it takes here, and end.", panel="Running")]
+Plan = Annotated[
+    bool, Option("Tell from a first part how long it takes, and end.", panel="Running")
+]
 Alpha = Annotated[
     float,
     Option(

@@ -110,4 +110,4 @@ class Pacing:
         few, most = self._draws
         draws = count(most, "draw") if few == most else f"{few} to {count(most, 'draw')}"
         kinds = f" of {count(self._kinds, 'kind')}" if self._kinds > 1 else ""
-        return f"{title}: {draws}{kinds} × {self.examples}: {duration(low, high)} here"
+        return f"{title}: {draws}{kinds} × {self.examples}: {duration(low, high)} at this pace"

@@ -155,7 +155,7 @@ def with_flags(words: str) -> list[Child]:
 def _finding(shown: Shown, first: Drawn | None) -> Html:
     """The verdict and what it rests on, and beside it the figure."""
     answer, *more = shown.finding or ("This run has no finding.",)
-    remedy = [" ", tag("code", shown.remedy)] if shown.remedy else None
+    remedy = [" Try ", tag("code", shown.remedy), "."] if shown.remedy else None
     uncertainty = tag("p", with_flags(shown.uncertainty), remedy, class_="badge")
     cautions = [tag("li", with_flags(words)) for words in shown.cautions]
     warning = tag("strong", "Warning: "), with_flags(shown.warning)

@@ -15,6 +15,7 @@ from headscope.report.drawing.heads import written
 from headscope.report.drawing.sentences import DIGITS, by_loss
 from headscope.shown.blocks import (
     AS_MUCH,
+    PROMPT,
     Bars,
     Block,
     Cell,
@@ -66,7 +67,8 @@ def text_of(
     warning = [f"Warning: {shown.warning}"] if shown.warning else []
     lines = [*_wrapped([*warning, *shown.finding], width)]
     if shown.uncertainty:
-        lines += _wrapped([" ".join(filter(None, [shown.uncertainty, shown.remedy]))], width)
+        remedy = f" Try {shown.remedy}." if shown.remedy else ""
+        lines += _wrapped([shown.uncertainty + remedy], width)
     lines += _wrapped((f"Caution: {words}" for words in shown.cautions), width)
     brief = [
         block
@@ -76,7 +78,7 @@ def text_of(
     ]
     known = [*([shown.figure] if shown.figure else []), *brief]
     blocks = [block for block in known if _block(block, width)]
-    places = {"run": run, "report": report}
+    places = {PROMPT: dict(shown.facts).get(PROMPT), "run": run, "report": report}
     last = [f"{name}: {place}" for name, place in places.items() if place is not None]
     if shown.next:  # a line of its own, however long, so that it can be copied
         last += [f"{shown.next.words}:", _plain(shown.next.command)]

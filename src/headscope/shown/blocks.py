@@ -716,6 +716,10 @@ class Next:
         return f"Next, about {count(number, 'hour' if hours else 'minute')}"
 
 
+#: The fact that says what prompts went through, which a terminal shows, too.
+PROMPT = "prompt"
+
+
 @dataclass(frozen=True)
 class Shown:
     """What a run found, the answer first.

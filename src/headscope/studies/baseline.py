@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypedDict
 
@@ -34,9 +34,12 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
     from headscope.runs import Run
 
-TITLE = "does the model do the task"
+TITLE = "trial texts of the original model"
 #: What is kept of the check: outputs behind the shots of the run, and behind others.
 FIRST, OTHERS = "baseline", "baseline, other shots"
+#: Shots from which on more of them are not advised, and how many times the examples are, where
+#: their interval includes zero.
+MANY_SHOTS, MORE = 6, 4
 
 
 class Works(TypedDict):
@@ -95,8 +98,9 @@ def check_translations(
         if check.works is False and (drawn := other_shots(directions[name], rules, settings.seed))
     }
     ask(OTHERS, others, OTHERS)
-    tried = " or ".join([*_tries(lm, shots, settings.chat, settings.seed), "another --template"])
-    return judge_translations(run, rules, settings.seed, tried, answer_only)
+    tries = [*_tries(lm, shots, settings.chat, settings.seed), "another --template"]
+    tries += ["the other direction", "a larger model"]
+    return judge_translations(run, rules, settings.seed, _any_of(tries), answer_only)
 
 
 def other_shots(pairs: PairFile, rules: Rules, seed: int) -> tuple[SentencePair, ...]:
@@ -110,10 +114,16 @@ def other_shots(pairs: PairFile, rules: Rules, seed: int) -> tuple[SentencePair,
 
 def _tries(lm: LanguageModel, shots: int, chat: bool | None, seed: int) -> list[str]:
     """What may help a model to a task: options that were not tried, and what decides."""
-    tries = [f"--seed {seed + 1} (other shots)", f"--shots {2 * shots}"] if shots else ["--shots 3"]
+    tries = [f"--seed {seed + 1} (other shots)"] if shots else ["--shots 3"]
+    if 0 < shots < MANY_SHOTS:
+        tries.append(f"--shots {2 * shots}")
     if getattr(lm.tokenizer, "chat_template", None):
         tries.append("--chat" if chat is False else "--no-chat")
     return tries
+
+
+def _any_of(tries: Sequence[str]) -> str:
+    return " or ".join(filter(None, [", ".join(tries[:-1]), *tries[-1:]]))
 
 
 def judge_translations(
@@ -124,6 +134,8 @@ def judge_translations(
     if judged is None or others is None:
         return {"baseline_works": None, "baseline_check": BaselineCheck(tries)}
     both = {name: with_other_shots(check, others.get(name)) for name, check in judged.items()}
+    if any(check.near_zero and check.examples >= rules.examples for check in both.values()):
+        tries = f"--baseline-examples {MORE * rules.examples} (its interval includes zero), {tries}"
     return about_baseline(both, tries, answer_only)
 
 
@@ -197,7 +209,7 @@ def check_tasks(
         checks[name] = with_other_shots(first, other)
     plain = all(sides.test.chat is False for sides in tasks.values())
     tries = _tries(lm, shots, False if plain else None, seed)
-    return about_baseline(checks, " or ".join([*tries, "another --instruction", "a larger model"]))
+    return about_baseline(checks, _any_of([*tries, "another --instruction", "a larger model"]))
 
 
 def about_baseline(judged: Mapping[str, Baseline], tries: str, answer_only: bool = True) -> Works:

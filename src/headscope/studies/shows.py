@@ -199,17 +199,17 @@ def more_examples(
 ) -> str:
     """The option for more examples than a run was limited to, where these are few; empty where it
     had no limit, or its data have no more. `of` is the setting."""
-    limit = next(_set_to(of, read_object(run / "run.json")), None)
+    limit = next(values_of(of, read_object(run / "run.json")), None)
     return f"{flag} {wanted}" if limit is not None and limit <= examples < wanted else ""
 
 
-def _set_to(name: str, settings: Mapping[str, Any]) -> Iterator[int]:
-    """The numbers that settings of this name have, at any depth."""
+def values_of(name: str, settings: Mapping[str, Any]) -> Iterator[int]:
+    """The numbers, and what is true or false, that settings of this name have, at any depth."""
     for key, value in settings.items():
         if key == name and isinstance(value, int):
             yield value
         elif isinstance(value, Mapping):
-            yield from _set_to(name, value)
+            yield from values_of(name, value)
 
 
 def few_caution(

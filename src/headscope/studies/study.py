@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headscope.settings import Option
-from headscope.shown.blocks import Cell, Row, Section, Shown, Table, Text
+from headscope.shown.blocks import PROMPT, Cell, Row, Section, Shown, Table, Text
 from headscope.shown.words import MINUS, arrow, count, enumeration
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     from headscope.heads import rank_words  # not read by the command line before a command runs
     from headscope.results.common import ClusterJob, PlannedWork
     from headscope.runs import encode
+    from headscope.runs.reading import read_object
+    from headscope.studies.shows import values_of
 
     if study.show is None:
         raise ValueError("this study has no `show`")
@@ -118,6 +120,8 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
         shown = replace(shown, warning=warning, muted=void, sections=sections)
     if prompts := getattr(result, "first_prompts", None):
         shown = replace(shown, sections=(*shown.sections, _sent(prompts)))
+        if any(values_of("chat", read_object(run / "run.json"))):
+            shown = replace(shown, facts=(*shown.facts, (PROMPT, "chat template")))
     cautions = dict.fromkeys([*result.cautions, *shown.cautions])
     cautions.pop(shown.warning, None)
     return replace(shown, cautions=tuple(cautions))
