@@ -10,7 +10,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import paper_helpers
-from headscope.evidence.rows import Condition
+from headscope.evidence.rows import Condition, Level
 from headscope.heads import Geometry
 from headscope.papers.claims import claims_of
 from headscope.papers.heads_up.paper import PAPER
@@ -25,7 +25,7 @@ from headscope.results.states import ComparedStates
 from headscope.runs import codec, encode
 from headscope.shown.blocks import Cell, Findings, Table
 from headscope.verify.masked_tasks.evidence import STATISTICS
-from paper_helpers import INSTRUCTED, Row, evidence
+from paper_helpers import INSTRUCTED, Row, around, evidence
 
 LLAMA = "meta-llama/Llama-3.1-8B-Instruct"
 LLAMA_HEADS = Geometry.uniform(32, 32)
@@ -143,15 +143,42 @@ def table(
     controls: tuple[str, str] = ("shuffled", "shuffled same layers"),
     reference: Condition = INSTRUCTED,
     examples: int = 100,
+    draws: Mapping[str, Sequence[float]] | None = None,
 ) -> dict[str, Any]:
-    """A table of evidence of one task, as JSON."""
+    """A table of evidence of one task, as JSON; `draws`: a measure under each draw of either
+    control, without it under one."""
     rows = [
         row._replace(part=task, statistic=name, examples=examples)
         for name, own in measures.items()
         for row in own
     ]
     known = {name: STATISTICS[name] for name in measures if name in STATISTICS}
-    return encode(evidence(known, rows, controls, reference))
+    found = evidence(known, rows, controls, reference)
+    halves = {(row.part, row.statistic): row.half for row in rows}
+    kinds = {condition.id: condition.kind for condition in found.conditions}
+
+    def changed(level: Level) -> Level:
+        """What is compared with besides has a change from the original model, too."""
+        base = found.level(level.statistic, None, level.part)
+        if base is None or kinds[level.condition] != reference.kind:
+            return level
+        half = halves[level.part, level.statistic]
+        return replace(level, change=around(level.value - base.value, half))
+
+    levels = {(row.condition, row.statistic): changed(row) for row in found.levels}
+    conditions = {condition.id: condition for condition in found.conditions}
+    for name, values in (draws or {}).items():
+        for control in controls:
+            for at, value in enumerate(values):
+                drawn = replace(found.main, kind=control, draw=at)
+                conditions[drawn.id] = drawn
+                levels[drawn.id, name] = Level(
+                    **vars(around(value)), part=task, condition=drawn.id, statistic=name,
+                    examples=examples,
+                )  # fmt: skip
+    return encode(
+        replace(found, levels=tuple(levels.values()), conditions=tuple(conditions.values()))
+    )
 
 
 def conditions(

@@ -209,10 +209,13 @@ MODEL = {"name": "pocket", "parameters": 2_200_000, "dtype": "float32",
 
 
 CLAIMS = [
-    {"name": "few heads do it", "holds": True, "by": "21 of 96", "sure": "random sets"},
-    {"name": "they lie early", "holds": None, "by": "3 of 21", "decides": "more heads"},
-    {"name": "they are old", "holds": False, "by": "0 of 21"},
-]
+    {"key": "few", "name": "Few heads do it", "short": "few heads", "says": "Very few do.",
+     "place": "Abstract", "changes": "a larger model", "experiments": ["table-1"],
+     "holds": True, "by": "21 of 96; of one model", "sure": "random sets"},
+    {"key": "early", "name": "They lie early", "by": "3 of 21", "decides": "more heads"},
+    {"key": "old", "name": "They are old", "holds": False, "by": "0 of 21"},
+    {"key": "large", "name": "Larger models have more"},
+]  # fmt: skip
 
 
 def write_paper(out: Path, **more: Any) -> Path:

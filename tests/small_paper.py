@@ -88,7 +88,7 @@ def data_missing(setting: Setting) -> tuple[Step, ...] | Missing:
 
 
 def answer(setting: Setting, told: Mapping[str, Findings]) -> Answer:
-    claim = Claim("it is doubled", True, "-2 of 2", "arithmetic")
+    claim = Claim(key="doubled", name="It is doubled", holds=True, by="-2 of 2", sure="arithmetic")
     return Answer(
         found=f"{len(told)} experiments tell something",
         sure="as sure as arithmetic",

@@ -147,7 +147,7 @@ def test_scaling_measures_on_the_second_file(llama: Setting) -> None:
     assert found["scaling-en-de"].check_data == "b.tsv"
     assert found["scaling-de-en"].check_data is None
     # Where it is tested there are draws enough for a p of 0.05, on the grid for a picture.
-    assert (found["scaling-de-en"].draws, found["scaling-de-en"].grid_draws) == (39, 2)
+    assert (found["scaling-de-en"].draws, found["scaling-de-en"].grid_draws) == (19, 2)
     assert found["scaling-en-de"].paragraphs
 
 

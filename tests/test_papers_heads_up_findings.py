@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from heads_up_helpers import (
@@ -28,18 +25,13 @@ from heads_up_helpers import (
     verdicts,
 )
 from headscope.errors import InputError
-from headscope.evidence.rows import Condition, Evidence
-from headscope.measure.statistics import holm
-from headscope.papers.claims import claims_of, judged
-from headscope.papers.heads_up import runs
-from headscope.papers.heads_up.cells import Case
-from headscope.papers.heads_up.masks import without_instruction
+from headscope.evidence.rows import Condition
+from headscope.papers.claims import claims_of
 from headscope.papers.heads_up.paper import PAPER
-from headscope.papers.heads_up.prompts import SWITCH, sign_test
+from headscope.papers.heads_up.prompts import SWITCH
 from headscope.papers.paper import Setting
 from headscope.papers.show import Answer
 from headscope.papers.study_steps import shown_by
-from headscope.runs.codec import decode
 from headscope.shown.blocks import Bars, Findings, Section, Shown, Table
 
 
@@ -107,8 +99,7 @@ def test_table_1_by_hand(pocket: Setting) -> None:
     random = cell(main, "en-de", "NLL, random mask")
     assert random.value == pytest.approx(3.0) and random.low is None
     assert cell(main, "en-de", "NLL, mask of another model").why == "no other model"
-    # All the way in one direction of two is not reached in every one.
-    assert tuple(verdicts(found).values()) == (True, False)
+    assert "0.607" not in found.found and claims_of({"": found}) == []  # nothing is written
     assert len(table_of(found, "NLL of every direction").rows) == 20
 
 
@@ -139,64 +130,8 @@ def test_table_3_without_and_with_masks_behind_examples(pocket: Setting) -> None
     (table,) = found.tables
     assert cell(table, "mask, 5-shot", "plural-en").value == 0.7
     assert cell(table, "mask of hybrid, 5-shot", "plural-en").value == 0.5
-    assert list(verdicts(found).values()) == [True]
-
-
-def case(*values: float, measure: str = "nll", **tests: float) -> Case:
-    """A task's case: as is, instructed, masked, random."""
-    rows = conditions(measure, values, **tests)  # type: ignore[arg-type]
-    return Case(decode(Evidence, table("turn", rows)), "turn")
-
-
-def test_what_masks_did_by_hand() -> None:
-    cases = [
-        case(2.0, 1.0, 1.5, 3.0),
-        case(2.0, 1.0, 0.9, 3.0),
-        case(2.0, 1.0, 2.5, 2.0),
-        case(2.0, 1.0, 1.9, 1.95),
-    ]
-    masked, random = (1.5 + 0.9 + 2.5 + 1.9) / 4, (3 + 3 + 2 + 1.95) / 4
-    claim = without_instruction(cases, "nll", "it", "task")[0]
-    assert claim.by.startswith("loss ") and "; 4 tasks of 100 examples; " in claim.by
-    assert f"2.000 as is, {random:.3f} under" in claim.by and f"{masked:.3f} masked" in claim.by
-    # A condition that one of the tasks lacks has no mean.
-    few = Case(decode(Evidence, table("turn", {"nll": [made(2.0, 1.5, 3.0)]})), "turn")
-    assert "instructed" not in without_instruction([cases[0], few], "nll", "it", "task")[0].by
-
-
-def judged_of(cases: list[Case]) -> dict[str, bool | None]:
-    """Of the claims of masks without an instruction: out or reached, and whether each holds."""
-    claims = judged(without_instruction(cases, "nll", "it", "task"))
-    return {"out" if "out" in one.name else "reached": one.holds for one in claims}
-
-
-def test_masks_bring_a_task_out_only_by_all_tests() -> None:
-    good = case(2.0, 1.0, 0.5, 3.0)
-    assert judged_of([good, good]) == {"out": True, "reached": True}
-    # Every test of every task has to hold, of each control.
-    assert judged_of([good, case(2.0, 1.0, 0.5, 3.0, p_draws=1 / 6)])["out"] is None
-    free = Case(decode(Evidence, table("turn", conditions("nll", (2.0, 1.0, 0.5, 3.0)),
-                                       ("shuffled", "outside"))), "turn")  # fmt: skip
-    assert judged_of([good, free])["out"] is None
-    for numbers, out, reached in (
-        ((2.0, 1.0, 1.5, 3.0), True, False),  # worse than the instruction
-        ((2.0, 1.0, 1.05, 3.0), True, None),  # not told apart from it
-        ((2.0, 1.0, 1.95, 3.0), None, False),  # nor from the model as it is
-        ((2.0, 1.0, 1.5, 1.2), False, False),  # worse than random masks
-        ((2.0, 3.0, 2.5, 4.0), False, True),  # worse than the model as it is
-    ):
-        assert judged_of([good, case(*numbers)]) == {"out": out, "reached": reached}, numbers
-
-
-def test_the_tests_of_several_tasks_are_those_of_the_weakest() -> None:
-    """Naive twin: every task judged by itself, and the worst of them taken."""
-    random = np.random.default_rng(0)
-    for _ in range(50):
-        p_draws = [float(random.choice([0.05, 0.1])) for _ in range(3)]
-        cases = [case(2.0, 1.0, *random.uniform((1.7, 1.6), 2.3), p_draws=p) for p in p_draws]
-        alone = [judged_of([one])["out"] for one in cases]
-        worst = False if False in alone else None if None in alone else True
-        assert judged_of(cases)["out"] is worst
+    assert "0.620 as is, 0.700 masked, 0.560 instructed" in found.found
+    assert verdicts(found) == {}
 
 
 def pair(a: str, b: str, jaccard: float, expected: float, p_value: float) -> dict[str, Any]:
@@ -218,7 +153,7 @@ def test_table_5_with_the_base_model(llama: Setting) -> None:
     assert (jaccard.value, jaccard.published) == (0.80, 0.802)
     assert cell(table, "sentiment", "Jaccard").why == "not run"
     assert "in 1 of 2 tasks" in found.found and "0.010 (-0.100 to 0.100" in found.found
-    assert list(verdicts(found).values()) == [None]
+    assert verdicts(found) == {}
 
 
 WAYS = ("en-de", "en-es", "de-en", "de-es")
@@ -256,12 +191,8 @@ def test_table_6_by_hand(pocket: Setting) -> None:
     assert cell(first, "without random all", "en-de").value == pytest.approx(2.0)
     assert cell(first, "without random unused", "en-de").value == pytest.approx(1.0)
     assert {each.why for line in second.rows for each in line.cells} == {"not run"}
-    assert "1.000 with all heads, 3.000 without these 60, 2.000 without random" in found.found
-    assert "1.000 with all heads, 0.900 without these 4, 1.000 without random" in found.found
-    assert list(verdicts(found).values()) == [True, True]
+    assert "1.000 with all heads" in found.found and "0.900 without the 4" in found.found
     assert "were not run" in found.sure and "all has more than half" in found.sure
-    put(pocket, "families", families(4, p_draws=0.25))  # random heads harm as much
-    assert list(verdicts(found_in(pocket, "table-6")).values()) == [None, None]
 
 
 def test_table_6_without_unused_heads_prefers_the_negative_start(pocket: Setting) -> None:
@@ -273,29 +204,6 @@ def test_table_6_without_unused_heads_prefers_the_negative_start(pocket: Setting
     assert cell(first, "without all", "en-de").why == "not run"
     assert cell(second, "without all", "en-de").value == 3.0
     assert cell(second, "without unused", "en-de").why == "no heads"
-
-
-@pytest.mark.parametrize(
-    ("later", "p_draws", "least_p", "holds"),
-    [
-        (0.2, None, 1.0, None),
-        (0.2, 0.05, 0.05, True),
-        (0.05, 0.05, 0.05, None),
-    ],
-)
-def test_figure_4_is_judged_by_all_tests(
-    pocket: Setting, later: float, p_draws: float | None, least_p: float, holds: bool | None
-) -> None:
-    random = None if p_draws is None else later - 0.3
-    row = made(0.0, later, random, None, 0.1, p_draws or 1.0, least_p, "higher")
-    details = {"task": "en-de", "samples": 100, "layers": 2, "pairs": []}
-    put(pocket, "states", {**table("en-de", {"cosine": [row]}), "details": details})
-    found = found_in(pocket, "figure-4")
-    assert list(verdicts(found).values()) == [holds]
-    assert f"{later:+.3f} ({later - 0.1:+.3f} to {later + 0.1:+.3f})" in grounds(found)
-    if p_draws is not None:
-        assert "+0.300 (+0.200 to +0.400) against random masks" in grounds(found)
-        assert f"p {p_draws:.2g} over 99 random sets" in grounds(found)
 
 
 def walk(firsts: list[int | None], share: list[float]) -> dict[str, Any]:
@@ -322,12 +230,11 @@ def test_figure_2_by_hand(pocket: Setting) -> None:
     assert "in 1 random orders at most 50%" in found.found
 
 
-def test_orders_are_judged_prompt_by_prompt(pocket: Setting) -> None:
+def test_orders_are_compared_prompt_by_prompt(pocket: Setting) -> None:
     put(pocket, "walk", walk([1] * 7, [0.0, 1.0, 1.0, 1.0]))
     put(pocket, "walk-influential", walk([2] * 6 + [None], [0.0, 0.0, 0.8, 0.8]))
     found = found_in(pocket, "figure-8")
-    assert "later in 7 and sooner in 0 of 7 prompts, p 0.016" in found.found  # 2 / 2 ** 7
-    assert list(verdicts(found).values()) == [True]
+    assert "in 7, and sooner in 0, of 7 prompts" in found.found and verdicts(found) == {}
     (table,) = found.tables
     assert cell(table, "prompts with the target never first", "this order").value == 1
     assert cell(table, SWITCH, "this order").published == 290
@@ -336,18 +243,6 @@ def test_orders_are_judged_prompt_by_prompt(pocket: Setting) -> None:
     own = cell(table, SWITCH, "this order")
     assert (own.why, own.published) == ("not run", 355)
     assert cell(table, SWITCH, "rising weight").value == 1.0
-    put(pocket, "walk", walk([1, 1], [0.0, 1.0, 1.0, 1.0]))
-    put(pocket, "walk-influential", walk([2, 2], [0.0, 0.0, 1.0, 1.0]))
-    assert list(verdicts(found_in(pocket, "figure-8")).values()) == [None]
-
-
-def test_sign_test_against_all_outcomes() -> None:
-    for more, less in ((0, 0), (3, 0), (5, 1), (4, 4), (2, 6)):
-        total = more + less
-        outcomes = [bin(one).count("1") for one in range(2**total)]
-        apart = abs(more - total / 2)
-        as_far = sum(abs(one - total / 2) >= apart for one in outcomes)
-        assert sign_test(more, less) == pytest.approx(as_far / len(outcomes))
 
 
 def scaled(task: str, best: float, loss: float, bleu: tuple[float, float]) -> Any:
@@ -376,35 +271,8 @@ def test_figure_6_by_hand(pocket: Setting) -> None:
     assert random.value == pytest.approx(0.55) and random.published is None
     assert "6 sentences were left out" in bleu.note
     assert cell(table_of(found, "The best α"), "en-de", "best α").value == 0.3
-    assert "BLEU 0.500 instructed, 0.600 scaled, 0.550 with random" in grounds(found)
-    assert list(verdicts(found).values()) == [True, True]
-    # Where no α below 1 was chosen nothing can be tested.
-    shutil.rmtree(pocket.at("scaling-en-de"))
-    assert list(verdicts(found_in(pocket, "figure-6")).values()) == [None, None]
-
-
-def test_the_bundled_model_has_the_draws_that_its_claims_take(pocket: Setting) -> None:
-    """As many as let the smallest p hold after Holm."""
-    every = families(4)
-    of_language = json.loads(json.dumps(every).replace("all", "en"))
-    for name in ("conditions", "levels", "tests"):
-        every[name] += [row for row in of_language[name] if row not in every[name]]
-    every["details"]["families"].insert(1, of_language["details"]["families"][0])
-    put(pocket, "families", every)
-    for task in (*WAYS, "plural-en", "translate-en-de"):
-        measures = ("nll", "accuracy") if task not in WAYS else ("nll", "rouge_l")
-        values = {"nll": (2.0, 1.0, 1.5, 3.0)}
-        rows = [conditions(name, values.get(name, (0.1, 0.8, 0.65, 0.2))) for name in measures]
-        put(pocket, f"proof-{task}", proof(task, rows[0] | rows[1]))
-    put(pocket, "scaling-en-de", scaled("en-de", 0.3, -0.3, (50, 60)))
-    row = made(0.0, 0.2, -0.1, None, 0.1, 0.05, 0.05, "higher")
-    details = {"task": "en-de", "samples": 100, "layers": 2, "pairs": []}
-    put(pocket, "states", {**table("en-de", {"cosine": [row]}), "details": details})
-    told = {name: EXPERIMENTS[name].show(pocket) for name in EXPERIMENTS}
-    tested = [claim for claim in claims_of(told) if claim.p is not None]
-    assert len(tested) == runs.CLAIMS
-    least = 1 / (1 + runs.DRAWS)
-    assert min(holm([least] + [1.0] * (len(tested) - 1))) <= 0.05 < runs.CLAIMS / runs.DRAWS
+    # The second direction has no α below 1, which is no change there.
+    assert "0.500 instructed, 0.450 with the other heads at 0, 0.550" in grounds(found)
 
 
 def test_table_42_shows_the_first_direction_that_changes_with_both_scores(pocket: Setting) -> None:
@@ -427,10 +295,8 @@ def test_figure_7_by_hand(pocket: Setting) -> None:
     pairs = [{**pair("en-de", "de-en", 0.8, 0.7, 0.04), "relation": "opposite"}]
     put(pocket, "masks-compared", {"pairs": pairs})
     found = found_in(pocket, "figure-7")
-    assert list(verdicts(found).values()) == [True]
-    pairs[0]["p_value"] = 0.06
-    put(pocket, "masks-compared", {"pairs": pairs})
-    assert list(verdicts(found_in(pocket, "figure-7")).values()) == [None]
+    assert "0.80 on average, 0.70 by chance" in found.found and "in 1 of 1 pair" in found.found
+    assert verdicts(found) == {}
 
 
 def test_tables_39_and_40_beside_masks_of_heads(pocket: Setting) -> None:
@@ -468,8 +334,8 @@ def test_table_7_by_hand(llama: Setting) -> None:
     assert (own.value, own.low, own.published) == (0.5, 0.49, 0.566)
     assert cell(shown, "mask, heads in the mask", "adjective_v_verb_3").why == "not run"
     assert cell(shown, "uniform", name).value == pytest.approx(1 / 3)
-    assert "instructed in 1 of 1, under the mask in 1 of 1" in found.found
-    assert "in 1 of 1 tasks" in found.sure and list(verdicts(found).values()) == [False]
+    assert "instructed in 1 of 1 task, under the mask in 1 of 1 task" in found.found
+    assert "in 1 of 1 tasks" in found.sure and verdicts(found) == {}
 
 
 def test_examples_are_the_first_of_every_task(pocket: Setting) -> None:

@@ -21,7 +21,7 @@ from headscope.papers.heads_up.cells import place_of
 from headscope.papers.heads_up.masks import TABLE_8
 from headscope.papers.heads_up.paper import PAPER
 from headscope.papers.heads_up.prompts import place_of_order
-from headscope.papers.heads_up.tasks import TABLE_1, check_file, directions
+from headscope.papers.heads_up.tasks import TABLE_1, check_file, default_tasks, directions
 from headscope.papers.paper import Missing, Setting, Steering, Step
 from headscope.papers.plan import Coverage, make_plan
 from headscope.studies.leakage import check_task_leakage
@@ -160,17 +160,25 @@ def test_draws_reach_every_control(llama: Setting, tmp_path: Path) -> None:
             one.name for one in steps(steered, name) if one.work.tokens > work[one.name].tokens
         ]
         assert any(not one.startswith("mask-") for one in changed), name
-    for setting, draws, claims in (
-        (pocket_setting(tmp_path), runs.DRAWS, ()),
-        (replace(pocket_setting(tmp_path), steering=Steering(draws=19)), 19, None),
+    given = replace(pocket_setting(tmp_path), steering=Steering(draws=19))
+    for setting, draws, ended in (
+        (pocket_setting(tmp_path), runs.DRAWS, ("all",)),
+        (given, 19, None),
         (llama, 39, None),
     ):
-        tested = settings_of(setting, "verify mask").values()
-        assert {(one.draws, one.claims) for one in tested if one.draws} == {(draws, claims)}
+        # Tests of one task that a claim pools have draws of one number.
+        tested = settings_of(setting, "verify mask")
+        own = [f"proof-{task.name}" for task in default_tasks(setting)]
+        assert own and {(tested[name].draws, tested[name].claims) for name in own} == {
+            (draws, None)
+        }
+        assert all(one.draws in (0, 19) for name, one in tested.items() if name not in own)
         shared = settings_of(setting, "verify families").values()
         most = 99 if setting is llama else draws
-        assert {(one.draws, one.claims) for one in shared} == {(most, claims)}
-        assert {one.claims for one in settings_of(setting, "verify scaling").values()} == {None}
+        assert {(one.draws, one.claims) for one in shared} == {(most, ended)}
+        assert {one.k for one in shared} == {177 if setting is llama else 17}
+        for command in ("verify scaling", "compare states"):  # no claim rests on these
+            assert {one.draws for one in settings_of(setting, command).values()} == {19}
     assert "mean of 107 draws" in EXPERIMENTS["table-6"].show(steered).tables[0].note
 
 

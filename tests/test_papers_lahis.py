@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
 import pytest
 
 from headscope.data.split import sentence_digest
+from headscope.data.transfer import read_prompts
 from headscope.errors import InputError
 from headscope.evidence.controls import Draws, planned
 from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
+from headscope.find.lahis_scores import expected_general
 from headscope.heads import Geometry, Head, HeadSet, read_scores
 from headscope.measure.statistics import holm
 from headscope.papers.claims import claims_of
@@ -24,6 +28,7 @@ from headscope.papers.lahis import steps
 from headscope.papers.lahis.paper import PAPER
 from headscope.papers.paper import Missing, PaperData, Setting, Steering
 from headscope.papers.plan import make_plan
+from headscope.papers.published import published_claims
 from headscope.results.common import LanguagesOverlap, Leakage, ScoredHead, SetOverlap
 from headscope.results.lahis import GeneralHead, LahisLanguage, LahisResult
 from headscope.results.language_texts import OwnText, TextDetails, TextWithoutHeads
@@ -50,7 +55,7 @@ from headscope.results.writing import (
     Steering as Steered,
 )
 from headscope.runs.codec import Result
-from headscope.shown.blocks import Cell, Findings
+from headscope.shown.blocks import Claim, Findings
 from headscope.studies.find.soft_gate import effects
 from headscope.verify.language_texts.conditions import (
     FULL,
@@ -60,11 +65,11 @@ from headscope.verify.language_texts.conditions import (
     read_on,
     sets_by_language,
 )
-from headscope.verify.language_texts.evidence import STATISTICS
+from headscope.verify.language_texts.evidence import STATISTICS, TOGETHER
 from headscope.verify.writing.measures import (
     TRANSFER_STATISTICS,
 )
-from paper_helpers import Row, around, asked, evidence, experiment, put, verdicts
+from paper_helpers import Row, around, asked, evidence, experiment, put
 from paper_helpers import setting_of as setting
 
 POCKET = Geometry((16,) * 6)
@@ -126,7 +131,7 @@ def test_long_runs_have_folders_of_their_own_but_share_the_heads(tmp_path: Path)
     )
     assert short & long == {"heads", "heads-moving"}
     assert scales.SHORT.found == scales.LONG.found  # or the heads would not be the same
-    assert len(short) == len(long) == 12
+    assert len(short) == len(long) == 16
 
 
 # What is missing
@@ -177,10 +182,11 @@ def test_a_large_model_has_the_settings_of_the_paper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "documents", lambda one, side, limit=None: (side, limit))
+    monkeypatch.setattr(steps, "statements", lambda one: Path("all.jsonl"))
     found = configured(other(tmp_path, data=DATA, seed=3))
     assert set(found) == {
         "heads", "heads-moving", "perplexity", "layers", "summaries", "off-target-translate",
-        "off-target-continue", "transfer-en-de", "soft-gate-de", "soft-gate-xx",
+        "off-target-continue", "transfer", "soft-gate-de", "soft-gate-xx",
     }  # fmt: skip
     assert found["heads-moving"] == replace(
         found["heads"], score=replace(found["heads"].score, update_gate=True)
@@ -189,7 +195,7 @@ def test_a_large_model_has_the_settings_of_the_paper(
     assert (heads.general_in, heads.quantile, heads.documents) == (4, None, ("found", None))
     assert found["perplexity"].k == ()  # 2 %, which the recipe takes for such a model
     assert found["perplexity"].documents == ("tested", None)
-    for name in ("summaries", "off-target-translate", "off-target-continue", "transfer-en-de"):
+    for name in ("summaries", "off-target-translate", "off-target-continue", "transfer"):
         assert found[name].k == "1%"
         assert found[name].heads == str(tmp_path / "runs" / "heads")
     gates = found["soft-gate-de"]
@@ -201,8 +207,8 @@ def test_a_large_model_has_the_settings_of_the_paper(
     )
     assert (gates.questions.data, gates.questions.language) == ("q.json", "de")
     assert found["soft-gate-xx"].questions.data == "xx.json"
-    assert (found["transfer-en-de"].up, found["transfer-en-de"].down) == (3, 0)
-    assert found["transfer-en-de"].data == "t.jsonl"
+    assert (found["transfer"].up, found["transfer"].down) == (3, 0)
+    assert found["transfer"].data == "all.jsonl"
     assert found["off-target-translate"].pairs.data == DATA.pairs
     assert {one.seed for name, one in found.items() if hasattr(one, "seed")} == {3}
 
@@ -216,13 +222,18 @@ def test_a_small_model_has_its_own(tmp_path: Path) -> None:
     assert found["off-target-translate"].pairs.pair == ("all",)
     assert found["off-target-translate"].ask == "translate"
     assert found["off-target-continue"].ask == "continue"
-    assert found["soft-gate"].questions.data is None
+    asked_in = {name: each.questions for name, each in found.items() if "soft-gate" in name}
+    assert {each.data for each in asked_in.values()} == {None}
+    assert {name[-2:]: each.language for name, each in asked_in.items()} == {
+        code: code for code in scales.POCKET_LANGUAGES
+    }
 
 
 def test_gates_of_a_language_are_those_its_own_text_depends_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(steps, "documents", lambda one, side, limit=None: None)
+    monkeypatch.setattr(steps, "statements", lambda one: Path("all.jsonl"))
     one = other(tmp_path, data=DATA)
     (tmp_path / "runs" / "heads" / "scores" / "de").mkdir(parents=True)
     found = configured(one)
@@ -296,6 +307,22 @@ def test_too_few_documents_say_how_to_give_more(tmp_path: Path) -> None:
         scales.documents(one, "found")
 
 
+def test_one_run_has_the_statements_of_all_files(tmp_path: Path) -> None:
+    files, rows = [], []
+    for pair in ("en-de", "de-fr"):
+        a, _, b = pair.partition("-")
+        rows.append({"a": a, "b": b, "prompt": pair, "stem": "It is", "id": pair,
+                     "answers_a": ["red", "rot"], "answers_b": "blue"})  # fmt: skip
+        files.append(f"{pair}={tmp_path / pair}.jsonl")
+        (tmp_path / f"{pair}.jsonl").write_text(json.dumps(rows[-1]))
+    one = other(tmp_path / "run", data=PaperData(statements=tuple(files)))
+    apart = [read_prompts(file.partition("=")[2]) for file in files]
+    whole = read_prompts(scales.statements(one))
+    assert {pair: file.prompts for pair, file in whole.items()} == {
+        pair: file.prompts for each in apart for pair, file in each.items()
+    }
+
+
 # What results show: heads
 
 TWO_LAYERS = Geometry((2, 2))
@@ -327,106 +354,173 @@ def heads_result(general: int = 1) -> LahisResult:
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("general", [1, 0])
-def test_sets_are_counted(tmp_path: Path, general: int) -> None:
-    one = setting(tmp_path, geometry=TWO_LAYERS)
-    finish(one, "heads", heads_result(general))
-    there, shared = claims_of({"told": tell(one, "language-heads")})
-    assert (there.holds, shared.holds) == (True, bool(general))
-    assert there.by.startswith("1 to 2 each")
-    assert shared.by == f"{general} in at least 2 of 2 languages, where chance gives 0.25"
+def answered(one: Setting, told: dict[str, Findings]) -> dict[str, Claim]:
+    """The claims of the paper with their verdicts, of what experiments found."""
+    return {claim.key: claim for claim in PAPER.answer(one, told).claims}
+
+
+def naive_tails(number: int, expected: float) -> tuple[float, float]:
+    """At least, and at most, so many where so many are expected (Poisson)."""
+    chances = [math.exp(-expected) * expected**at / math.factorial(at) for at in range(120)]
+    return math.fsum(chances[number:]), math.fsum(chances[: number + 1])
+
+
+@pytest.mark.parametrize(
+    ("number", "expected", "holds"),
+    [(6, 0.05, True), (1, 0.05, None), (0, 0.05, None), (0, 20.0, False), (20, 20.0, None),
+     (60, 20.0, True)],
+)  # fmt: skip
+def test_general_heads_are_counted_against_chance(
+    tmp_path: Path, number: int, expected: float, holds: bool | None
+) -> None:
+    one = setting(tmp_path)
+    general = tuple(GeneralHead(at // 16, at % 16, 2) for at in range(number))
+    every = replace(heads_result(), scored=scored(*[0] * 96))
+    finish(one, "heads", replace(every, general=general, general_expected=expected))
+    claim = answered(one, {"language-heads": tell(one, "language-heads")})["general"]
+    more, at_most = naive_tails(number, expected)
+    assert claim.p == pytest.approx(min(1, 2 * more))
+    assert claim.p_against == pytest.approx(min(1, 2 * at_most))
+    assert (claim.holds, claim.p_draws) == (holds, None)
+
+
+def test_random_sets_share_no_more_heads_than_their_p_says() -> None:
+    """Heads of sets of fixed sizes are not independent; Poisson's tail is no lower for that."""
+    random, sizes, heads, needed = np.random.default_rng(0), (10, 12, 10, 9, 10), 96, 3
+    counts = np.zeros((4000, heads), dtype=int)
+    for size in sizes:
+        counts += random.permuted(np.tile(np.arange(heads) < size, (4000, 1)), axis=1)
+    shared = (counts >= needed).sum(axis=1)
+    expected = expected_general(list(sizes), heads, needed)
+    assert shared.mean() == pytest.approx(expected, rel=0.1)
+    for number in (1, 2, 3, 4):
+        found = (shared >= number).mean()
+        tail, _ = naive_tails(number, expected)
+        assert found <= tail + 4 * math.sqrt(tail / 4000)
+
+
+def test_of_one_language_no_head_is_general(tmp_path: Path) -> None:
+    one = setting(tmp_path)
+    alone = replace(heads_result(0), general_in=None, general_expected=None)
+    finish(one, "heads", alone)
+    shown = tell(one, "language-heads")
+    assert shown.found and not claims_of({"told": shown})
 
 
 # What results show: losses
 
+OWN_HEADS = Condition(SELECTED, "own", 3, 0.0)
+
 
 def losses_result(
-    changes: dict[str, float],
-    half: float = 0.01,
-    p_own: float = 0.25,
-    largest_other: float = 0.06,
-    **tests: Any,
+    changes: dict[str, float], half: float = 0.01, others: float = 0.06, **tests: Any
 ) -> TextWithoutHeads:
-    """Other text is harmed by 0.06; random heads cost 0.02."""
+    """Other text is harmed by 0.06 unless said otherwise; random heads cost 0.02."""
     heads = {code: Condition(SELECTED, code, 4, 0.0, heads=("0.0",)) for code in changes}
     rows = [
-        Row(text, heads[code], "nll", 2.0, 2 + (change if text == code else 0.06), half, 2.02)
+        Row(text, heads[code], "nll", 2.0, 2 + (change if text == code else others), half, 2.02)
         for code, change in changes.items() for text in changes
     ]  # fmt: skip
     own = [
         OwnText(
-            condition=heads[code].id, language=code, p_draws={"random": p_own},
+            condition=heads[code].id, language=code, p_draws={},
             other=next(each for each in changes if each != code),
-            difference=around(change - largest_other, half),
+            difference=around(change - others, half), mean_difference=around(change - others, half),
         )
         for code, change in changes.items()
     ]  # fmt: skip
     rows = [row._replace(**tests) if row.part == row.condition.of else row for row in rows]
-    found = evidence({"nll": STATISTICS["nll"]}, rows)
+    change, every = np.mean([*changes.values()]), replace(OWN_HEADS, k=4)
+    pooled = [
+        Row("", every, "nll", 2.0, 2 + change, half, 2.02, **tests),
+        Row("", every, "contrast", 0.0, change - others, half, 0.0, **tests),
+    ]
     return TextWithoutHeads(
-        evidence=found,
+        evidence=evidence({"nll": STATISTICS["nll"]}, rows),
         details=TextDetails(
             k=(4,), draws=3, seed=0, leakage=Leakage(True, 0, 7), sets=(), empty=(),
             own=tuple(own), data={code: {"examples": 7, "tokens": 90} for code in changes},
+            together=evidence(TOGETHER, pooled),
         ),
     )  # fmt: skip
 
 
-def test_few_draws_leave_it_open_whether_text_needs_its_heads(tmp_path: Path) -> None:
-    one = setting(tmp_path)
-    finish(one, "heads", heads_result())
-    few = {"draws": 3, "p_draws": 0.5, "p_same": 0.5}
-    finish(one, "perplexity", losses_result({"de": 0.1, "en": 0.035}, **few))
-    shown = tell(one, "ppl")
-    first, second = claims_of({"told": shown})
-    # Three draws can give no p over draws of 0.05.
-    assert first.holds is second.holds is None
-    assert "19 random sets or more" in first.decides
-    assert first.by == (
-        "+0.100 nats a token, +0.020 without random heads; 7 documents; p 0.5 over 3 random "
-        "sets, of the same layers p 0.5 over 3"
-    )
-    cells = dict(zip(shown.tables[0].columns, shown.tables[0].rows[1].cells, strict=True))
-    cell = cells["change"]
-    assert (cell.low, cell.value, cell.high) == pytest.approx((0.09, 0.1, 0.11))
-    assert any("on 30 documents a language of the bundled" in note for note in PAPER.notes(one))
-
-
-def test_a_language_without_heads_of_its_own_has_no_claim(tmp_path: Path) -> None:
-    one, result = setting(tmp_path), losses_result({"de": 0.1, "en": 0.1})
-    found = result.evidence
-    own = tuple(each for each in found.conditions if each.of != "en")
-    kept = {each.id for each in own}
-    few = replace(
-        found, conditions=own,
-        levels=tuple(row for row in found.levels if row.condition in kept),
-        tests=tuple(row for row in found.tests if row.condition in kept),
-    )  # fmt: skip
-    finish(one, "perplexity", replace(result, evidence=few))
-    assert list(verdicts(ppl=tell(one, "ppl"))) == ["text in de needs the heads specific to it"]
+FEW = {"draws": 3, "p_draws": 0.25, "p_same": 0.25}
+MANY = {"draws": 119, "p_draws": 1 / 120, "p_same": 1 / 120}
+OFTEN = {"draws": 119, "p_draws": 0.5, "p_same": 0.5}
 
 
 @pytest.mark.parametrize(
-    ("changes", "p_draws", "others", "holds"),
+    ("changes", "others", "half", "tests", "own", "specific"),
     [
-        ({"de": 0.1, "en": 0.1}, 0.05, 0.06, True),
-        ({"de": 0.1, "en": 0.1}, 0.2, 0.06, None),  # random sets do as well
-        ({"de": 0.1, "en": 0.065}, 0.05, 0.06, None),  # not every interval lies above zero
-        ({"de": 0.1, "en": 0.04}, 0.05, 0.06, False),  # other text suffers more
-        ({"de": -0.1, "en": -0.2}, 0.05, -0.6, False),  # all gain, other text even more
+        ((0.1, 0.12), 0.06, 0.01, MANY, True, True),
+        ((0.1, 0.12), 0.06, 0.01, FEW, None, None),  # three sets show nothing
+        ((0.1, 0.12), 0.06, 0.01, OFTEN, None, None),  # random sets do as much
+        ((0.1, 0.12), 0.2, 0.01, MANY, True, False),  # other text suffers more
+        ((0.1, -0.02), 0.03, 0.01, MANY, True, None),  # one language of two does not decide
+        ((-0.1, -0.12), -0.06, 0.01, MANY, False, False),
+        ((-0.1, -0.12), -0.06, 0.01, FEW, False, False),  # no draw is needed to refute
+        ((0.1, 0.12), 0.06, 0.1, MANY, None, None),  # and no wide interval refutes or shows
+        ((-0.1, -0.12), -0.06, 0.2, MANY, None, None),
     ],
 )
-def test_own_text_suffers_most_if_it_does_in_every_language(
-    tmp_path: Path, changes: dict[str, float], p_draws: float, others: float, holds: bool | None
-) -> None:
+def test_text_of_all_languages_decides_together(
+    tmp_path: Path, changes: tuple[float, float], others: float, half: float,
+    tests: dict[str, Any], own: bool | None, specific: bool | None,
+) -> None:  # fmt: skip
     one = setting(tmp_path)
-    finish(one, "perplexity", losses_result(changes, p_own=p_draws, largest_other=others))
-    shown = tell(one, "ppl-cross")
-    assert list(verdicts(crossed=shown).values()) == [holds]
-    (claim,) = claims_of({"told": shown})
-    most = 0 if others < 0 else sum(change > others for change in changes.values())
-    assert claim.by.startswith(f"in {most} of 2 languages")
-    assert claim.by.endswith(f"7 documents each; p over draws {p_draws:.2f}")
+    result = losses_result(dict(zip(("de", "en"), changes, strict=True)), half, others, **tests)
+    finish(one, "heads", heads_result())
+    finish(one, "perplexity", result)
+    told = {name: tell(one, name) for name in ("ppl", "ppl-cross")}
+    claims = answered(one, told)
+    assert (claims["own"].holds, claims["specific"].holds) == (own, specific)
+    for key in ("own", "specific"):
+        assert claims[key].p_draws == tests["p_draws"]
+        assert bool(claims[key].decides) is (claims[key].holds is None)
+    cells = dict(zip(told["ppl"].tables[0].columns, told["ppl"].tables[0].rows[1].cells,
+                     strict=True))  # fmt: skip
+    cell = cells["change"]
+    assert (cell.low, cell.value, cell.high) == pytest.approx(
+        (changes[0] - half, changes[0], changes[0] + half)
+    )
+
+
+@pytest.mark.parametrize("half", [0.01, 0.03, 0.04, 0.08])
+def test_neither_verdict_is_easier_than_the_other(tmp_path: Path, half: float) -> None:
+    """Opposite effects with intervals as wide: what shows the claim there refutes it here."""
+    claims = []
+    for sign in (1, -1):
+        one = setting(tmp_path / str(sign))
+        changes = {"de": 0.1 * sign, "en": 0.12 * sign}
+        finish(one, "perplexity", losses_result(changes, half, 0.06 * sign, **MANY))
+        claims.append(answered(one, {"ppl-cross": tell(one, "ppl-cross")})["specific"])
+    up, down = claims
+    assert down.holds is {True: False, None: None}[up.holds]
+    assert (up.p, up.p_against) == (pytest.approx(down.p_against), pytest.approx(down.p))
+
+
+@pytest.mark.parametrize("p_same", [1 / 120, 1.0])
+def test_sets_of_the_same_layers_decide_nothing(tmp_path: Path, p_same: float) -> None:
+    one = setting(tmp_path)
+    known = MANY | {"p_same": p_same}
+    finish(one, "perplexity", losses_result({"de": 0.1, "en": 0.1}, **known))
+    claim = answered(one, {"ppl": tell(one, "ppl")})["own"]
+    assert claim.holds and claim.note
+
+
+def test_a_run_of_before_has_no_claim(tmp_path: Path) -> None:
+    one, result = setting(tmp_path), losses_result({"de": 0.1, "en": 0.1})
+    finish(one, "perplexity", result)
+    place = one.at("perplexity") / "result.json"
+    written = json.loads(place.read_text("utf-8"))
+    del written["details"]["together"]
+    for row in written["details"]["own"]:
+        del row["mean_difference"]
+    put(one, "perplexity", written, "verify perplexity")
+    for name in ("ppl", "ppl-cross"):
+        shown = tell(one, name)
+        assert shown.tables and not claims_of({"told": shown})
 
 
 def test_texts_are_read_without_the_heads_by_the_moving_gate(tmp_path: Path) -> None:
@@ -467,7 +561,6 @@ def test_the_moving_gate_stands_beside_the_still_one(tmp_path: Path) -> None:
 # What results show: writing
 
 
-OWN_HEADS = Condition(SELECTED, "own", 3, 0.0)
 GENERAL = Condition(SELECTED, "", 3, 0.0)
 
 
@@ -530,12 +623,15 @@ def test_outputs_without_an_identified_language_say_nothing(tmp_path: Path) -> N
     assert shown.found == "" and not claims_of({"told": shown})
 
 
-def steered_result(change: float, beside: float, p_draws: float, half: float) -> Steered:
+def steered_result(
+    changes: Sequence[tuple[float, float]], p_draws: Sequence[float], half: float
+) -> Steered:
+    """By way the change, and that beyond random heads."""
     kinds = replace(OWN_HEADS, gate=3.0), replace(OWN_HEADS, of="en")
     rows = [
         effect("off_target", 0.3, 0.3 + change, 0.3 + change - beside, half, "lower", each,
-               p_draws=p_draws, p_same=p_draws)
-        for each in kinds
+               draws=239, p_draws=p, p_same=p)
+        for each, (change, beside), p in zip(kinds, changes, p_draws, strict=True)
     ]  # fmt: skip
     return Steered(
         evidence=written(rows, de=20, ru=20),
@@ -546,24 +642,38 @@ def steered_result(change: float, beside: float, p_draws: float, half: float) ->
     )  # fmt: skip
 
 
+#: Changes of both ways, and how far beyond random heads; p over draws of both.
+FELL, ROSE, SHOWN, LIKELY = (-0.2, -0.2), (0.2, 0.2), 1 / 240, 0.5
+
+
 @pytest.mark.parametrize(
-    ("change", "beside", "p_draws", "helps"),
+    ("up", "away", "p_draws", "half", "holds"),
     [
-        (-0.2, -0.2, 0.02, True),
-        (-0.2, -0.2, 0.1, None),  # a random draw does as well
-        (0.2, 0.2, 1.0, False),  # harm is no help
-        (0.2, -0.2, 0.02, False),  # nor is less harm than random heads do
+        (FELL, FELL, (SHOWN, SHOWN), 0.05, True),
+        (FELL, ROSE, (SHOWN, 1.0), 0.05, True),  # one of both ways is enough
+        (ROSE, FELL, (1.0, SHOWN), 0.05, True),
+        (FELL, FELL, (1 / 120, 1 / 120), 0.05, None),  # twice p is too much
+        (FELL, FELL, (LIKELY, LIKELY), 0.05, None),
+        (FELL, FELL, (SHOWN, SHOWN), 0.25, None),
+        (ROSE, ROSE, (1.0, 1.0), 0.05, False),  # harm is no help
+        (ROSE, FELL, (1.0, LIKELY), 0.05, None),  # what one way cannot, the other may
+        ((0.2, -0.2), (0.2, -0.2), (SHOWN, SHOWN), 0.05, False),  # less harm than random heads do
     ],
 )
-def test_mitigation_asks_for_a_change_that_random_heads_do_not_make(
-    tmp_path: Path, change: float, beside: float, p_draws: float, helps: bool | None
-) -> None:
+def test_either_way_may_lead_answers_back(
+    tmp_path: Path, up: tuple[float, float], away: tuple[float, float],
+    p_draws: tuple[float, float], half: float, holds: bool | None,
+) -> None:  # fmt: skip
     one = setting(tmp_path)
-    finish(one, "mitigation", steered_result(change, beside, p_draws, 0.1))
-    shown = tell(one, "mitigation")
-    assert list(verdicts(told=shown).values()) == [helps, helps]
-    first, _ = claims_of({"told": shown})
-    assert "30.0 % as is" in first.by and "40 prompts, 20 in each of 2 languages" in first.by
+    finish(one, "mitigation", steered_result((up, away), p_draws, half))
+    told = {"mitigation": tell(one, "mitigation")}
+    (alone,) = claims_of(told)
+    claim = answered(one, told)["mitigate"]
+    assert claim.holds is holds
+    assert claim.p_draws in [pytest.approx(min(1, 2 * p)) for p in p_draws]
+    assert claim.least_p == pytest.approx(2 / 240)
+    # Prompts of both languages, not of one alone.
+    assert alone.by.count("40 prompts, 20 in each of 2 languages") == 2
 
 
 def test_answers_go_astray_in_directions_with_documents_on_both_sides(tmp_path: Path) -> None:
@@ -580,7 +690,7 @@ def test_answers_are_led_back_with_heads_of_either_language(tmp_path: Path) -> N
     finish(one, "heads", replace(found, languages=own | {"ru": none}))
     config = asked(one, [steps.mitigation(one)])["mitigation"]
     assert config.languages == ("de", "es", "tr")  # Russian has no head of its own to turn up
-    assert (config.away, config.factors, config.k, config.draws) == ("en", (3.0,), 4, 259)
+    assert (config.away, config.factors, config.k, config.draws) == ("en", (3.0,), 4, 239)
     rows = lines_of(config.data[0])
     assert len(rows) == scales.SHORT.steered
     before, instruction = rows[0]["text"].split("\n", 1)
@@ -631,106 +741,124 @@ def gates_result(trained: float, random: float, trainings: int = 2) -> SoftGateR
     return SoftGateResult(scored=scored(0.5, 0.5), evidence=table, details=details)
 
 
-@pytest.mark.parametrize(
-    ("trained", "random", "trainings", "holds", "decides"),
-    [
-        (0.5, 0.3, 2, None, "19 random sets or more"),
-        (0.5, 0.3, 19, True, ""),
-        (0.1, 0.3, 2, False, ""),
-    ],
-)
-def test_few_trained_random_gates_decide_nothing(
-    tmp_path: Path, trained: float, random: float, trainings: int, holds: bool | None, decides: str
-) -> None:
-    one = setting(tmp_path)
-    finish(one, "soft-gate", gates_result(trained, random, trainings))
+def gated(folder: Path, trained: Sequence[float], random: float) -> tuple[Claim, Findings]:
+    """The claim about the gates of some languages."""
+    one = setting(folder)
+    for code, share in zip(scales.POCKET_LANGUAGES, trained, strict=False):
+        finish(one, f"soft-gate-{code}", gates_result(share, random))
     shown = tell(one, "head-mask")
-    (claim,) = claims_of({"told": shown})
-    words = claim.by.replace("\u00a0", " ")
-    assert f"30.0 % of 100 questions answered as is, {100 * trained:.1f} % with them" in words
-    assert f"{100 * random:.1f} % with gates of random heads trained alike" in words
-    assert "10.0 % without these heads" in words
-    assert (claim.holds, claim.p) == (
-        holds, pytest.approx(1 if trained <= random else 1 / (1 + trainings))
-    )  # fmt: skip
-    assert claim.decides.startswith(decides) and bool(claim.decides) is bool(decides)
-    assert shown.tables[0].rows[0].cells == (Cell(2, published=20, digits=0),)
-    assert shown.tables[0].reference is not None and not shown.tables[0].reference.comparable
+    return answered(one, {"head-mask": shown})["gates"], shown
+
+
+@pytest.mark.parametrize("random", [0.1, 0.3, 0.9])
+def test_gates_are_compared_with_the_original_model(tmp_path: Path, random: float) -> None:
+    """What gates of random heads do is told, and decides nothing; nor is any draw needed."""
+    for number, (trained, holds) in enumerate(
+        (((0.5, 0.6), True), ((0.1, 0.05), False), ((0.31, 0.33), None), ((0.5, 0.1), None))
+    ):
+        claim, shown = gated(tmp_path / str(number), trained, random)
+        assert (claim.holds, claim.p_draws) == (holds, None)
+        assert claim.note
+        cells = {row.name: row.cells[0] for row in shown.tables[0].rows}
+        assert {code: cell.value for code, cell in cells.items()} == {
+            code: 2 if at < 2 else None for at, code in enumerate(scales.POCKET_LANGUAGES)
+        }
+        assert {cell.published for cell in cells.values()} == {20}
+
+
+def test_gates_of_all_languages_are_pooled(tmp_path: Path) -> None:
+    trained = (0.5, 0.7, 0.3)
+    claim, _ = gated(tmp_path, trained, 0.4)
+    changes = []
+    for share in trained:
+        table = gates_result(share, 0.4).evidence
+        level = table.level("accuracy", table.main)
+        assert level is not None and level.change is not None
+        changes.append(level.change)
+    low, value, high = (
+        math.fsum(getattr(each, end) for each in changes) / 3 for end in ("low", "value", "high")
+    )
+    assert value == pytest.approx(0.2)
+    # The normal distribution whose 95 % interval reaches as far.
+    sizes = (0.2 - low, high - 0.2)
+    expected = math.erfc(NormalDist().inv_cdf(0.975) * 0.2 / sizes[0] / math.sqrt(2))
+    assert claim.p == pytest.approx(expected, rel=1e-6) and claim.p_against == 1
+    assert f"{100 * value:.1f}, {100 * low:.1f} to {100 * high:.1f}" in claim.by
 
 
 # Nothing run, and the whole answer
 
 
-def told_of_all(folder: Path, p_draws: float, turned: bool = False) -> dict[str, Any]:
-    """Everything written under changed heads, each far beyond random ones by its interval; or as
-    far on the other side of the original."""
-    tests = {"draws": 999, "p_draws": p_draws, "p_same": p_draws}
-    sign = -1 if turned else 1
-    up = effect("off_target", 0.5, 0.5 + 0.3 * sign, 0.5, 0.05, **tests)
-    one = setting(folder, geometry=TWO_LAYERS)
+def told_of_all(folder: Path, turned: bool = False) -> tuple[Setting, dict[str, Findings]]:
+    """Every experiment that a claim is about, each effect far beyond random sets and intervals, or
+    as far on the other side; and what no claim is about."""
+    one, sign = setting(folder), -1 if turned else 1
+    tests = {"draws": 239, "p_draws": 1 / 240, "p_same": 1.0}
+    shares = effect("off_target", 0.5, 0.5 + 0.3 * sign, 0.5, 0.05, **tests)
+    general = tuple(GeneralHead(0, at, 2) for at in range(0 if turned else 9))
+    expected = 20.0 if turned else 0.25
     results = {
+        "heads": replace(heads_result(), general=general, general_expected=expected,
+                         scored=scored(*[0] * 96)),
+        "perplexity": losses_result({"de": 0.1 * sign, "en": 0.1 * sign}, others=0.02 * sign,
+                                    **tests),
         "summaries": summaries_result(effect("rouge_l", 50, 50 - 10 * sign, 49, 2, **tests)),
-        "off-target-translate": off_result(up),
-        "off-target-continue": off_result(up),
-        "transfer": transfer_result(*2 * (up._replace(statistic="follows_a"),)),
-        "mitigation": steered_result(-0.2 * sign, -0.2 * sign, p_draws, 0.05),
-    }
+        "off-target-translate": off_result(shares),
+        "off-target-continue": off_result(shares),
+        "transfer": transfer_result(*2 * (shares._replace(statistic="follows_a"),)),
+        "mitigation": steered_result(2 * [(-0.2 * sign,) * 2], (1 / 240, 1 / 240), 0.05),
+        "soft-gate-en": gates_result(0.3 + 0.25 * sign, 0.3),
+    }  # fmt: skip
     for step, result in results.items():
         finish(one, step, result)
-    return {each.name: each.show(one) for each in PAPER.experiments}
+    return one, {each.name: each.show(one) for each in PAPER.experiments}
 
 
-def test_no_interval_holds_without_p_over_draws(tmp_path: Path) -> None:
-    told = told_of_all(tmp_path / "few", 0.005)
-    held = verdicts(**told)
-    assert len(held) == 7 and set(held.values()) == {True}
-    assert set(verdicts(**told_of_all(tmp_path / "many", 0.2)).values()) == {None}
-    assert set(verdicts(**told_of_all(tmp_path / "turned", 0.005, turned=True)).values()) == {False}
-    # Shares are told in per cent, scores as they are.
-    grounds = {claim.name: claim.by for claim in claims_of(told)}
-    for name, numbers in (
-        ("general heads are needed for summaries", "50.0 as is, 40.0 without 3 general heads"),
-        ("without a language's own heads translations leave it", "50.0 % as is, 80.0 % without"),
-        ("turning up a language's heads makes its statement believed more often",
-         "50.0 % as is, 80.0 % with A's heads times 3 (change 30.0, 25.0 to 35.0)"),
-    ):  # fmt: skip
-        assert numbers in grounds[name]
+@pytest.mark.parametrize("turned", [False, True])
+def test_every_claim_of_the_paper_has_one_test(tmp_path: Path, turned: bool) -> None:
+    one, told = told_of_all(tmp_path, turned)
+    measured = claims_of(told)
+    assert [claim.key for claim in measured] == [
+        key for name in told for key, claim in published_claims("lahis").items()
+        if claim.experiments[0] == name
+    ]  # fmt: skip
+    assert {claim.key for claim in measured} == set(published_claims("lahis"))
+    assert {claim.holds for claim in answered(one, told).values()} == {not turned}
+    described = ("general-head", "off-target")
+    assert all(told[name].tables and not claims_of({"": told[name]}) for name in described)
 
 
-def test_holm_is_over_all_claims_of_the_paper(tmp_path: Path) -> None:
-    one = setting(tmp_path)
-    tests = {"draws": 99, "p_draws": 0.03, "p_same": 0.03}
-    finish(one, "perplexity", losses_result({"de": 0.1, "en": -0.1}, **tests))
-    alone, others = tell(one, "ppl"), told_of_all(tmp_path / "others", 0.05)
-    name = "text in de needs the heads specific to it"
-    assert verdicts(**(others | {"ppl": alone}))[name] is None
-    claims = {claim.name: claim for claim in PAPER.answer(one, others | {"ppl": alone}).claims}
-    assert "p over draws is 0.27 after Holm" in claims[name].decides  # 9 * 0.03
+def test_pairs_of_statements_are_pooled_and_told_together(tmp_path: Path) -> None:
+    one, told = told_of_all(tmp_path)
+    claim = answered(one, told)["transfer"]
+    assert claim.p_draws == pytest.approx(2 / 240)  # both ways
+    assert "50.0 % as is, 80.0 % with A's heads times 3 (change 30.0, 25.0 to 35.0)" in claim.by
+    assert "17 prompts" in claim.by and "8 prompts" in claim.by  # B has no heads in one pair
 
 
 def test_the_bundled_model_has_the_draws_that_its_claims_take(tmp_path: Path) -> None:
-    """As many as let the smallest p hold after Holm, and no more after one does as much."""
+    """As many as let the smallest p hold after Holm; where texts are written no more after one that
+    does as much."""
     one = setting(tmp_path)
-    finish(one, "perplexity", losses_result(dict.fromkeys(("en", "de", "es", "ru", "tr"), 0.1)))
-    finish(one, "soft-gate", gates_result(0.5, 0.3))
-    told = told_of_all(tmp_path / "others", 0.05)
-    told |= {name: tell(one, name) for name in ("ppl", "ppl-cross", "head-mask")}
-    tested = [claim.p for claim in claims_of(told) if claim.p is not None]
-    assert len(tested) == scales.CLAIMS
-    least = 1 / (1 + scales.DRAWS)
-    assert min(holm([least] + [1.0] * (len(tested) - 1))) <= 0.05 < scales.CLAIMS / scales.DRAWS
+    family = len(published_claims("lahis"))
+    for ways, draws in ((1, scales.DRAWS), (2, scales.DRAWS_OF_TWO)):
+        ends = [ways / (1 + most) for most in (draws, draws - 1)]
+        assert [min(holm([p] + [1.0] * (family - 1))) <= 0.05 for p in ends] == [True, False]
+    described = ("summaries", "off-target-translate", "off-target-continue")
     for draws in (None, 19):
-        known = configured(replace(one, steering=Steering(draws=draws)))
-        names = ("perplexity", "summaries", "off-target-translate", "off-target-continue",
-                 "transfer")  # fmt: skip
-        assert {known[name].draws for name in names} == {draws or scales.DRAWS}
-        assert {known[name].in_sequence for name in names} == {None if draws else "first"}
+        steered = replace(one, steering=Steering(draws=draws))
+        known = configured(steered)
+        assert {known[name].draws for name in ("perplexity", *described)} == {draws or scales.DRAWS}
+        assert known["transfer"].draws == (draws or scales.DRAWS_OF_TWO)
+        assert scales.scale(steered).steering_draws == (draws or scales.DRAWS_OF_TWO)
+        for name in (*described, "transfer"):
+            assert known[name].in_sequence == (None if draws else "first")
+        # Languages are pooled, so that all have the same sets.
+        assert known["perplexity"].in_sequence is known["layers"].in_sequence is None
         assert known["off-target-continue"].claims == (None if draws else ("own",))
-        assert known["layers"].claims is None
-        plan = make_plan(PAPER.experiments, replace(one, steering=Steering(draws=draws)))
+        plan = make_plan(PAPER.experiments, steered)
         early = {entry.step.name for entry in plan.steps if entry.step.at_most}
-        assert early == (set() if draws else {*names, "mitigation"})
-        assert scales.scale(replace(one, steering=Steering(draws=19))).steering_draws == 19
+        assert early == (set() if draws else {*described, "transfer", "mitigation"})
     # A number that belongs to other models stays as it was.
     large = other(tmp_path, data=DATA)
     assert (scales.scale(large).draws, large.claims()) == (99, None)

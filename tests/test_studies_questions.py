@@ -73,6 +73,14 @@ def test_pocket_learns_from_dev_and_is_tested_on_test() -> None:
     assert (sides.path, sides.test_path) == ("pocket:dev", "pocket:test")
 
 
+def test_pocket_asks_in_one_language_where_it_is_named() -> None:
+    for code, spoken in ((None, {"en", "de", "es", "ru", "tr"}), ("ru", {"ru"})):
+        sides = read_sides(QuestionsChoice(language=code, test=60), "pocket")
+        assert {one.language for one in (*sides.rest, *sides.test)} == spoken
+    with pytest.raises(InputError, match="fr"):
+        read_sides(QuestionsChoice(language="fr"), "pocket")
+
+
 def test_what_cannot_be_split_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no data given for the model other"):
         read_sides(QuestionsChoice(), "other")

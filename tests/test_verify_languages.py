@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,8 +36,10 @@ from headscope.verify.language_texts.evidence import (
     matrix,
     own_texts,
     own_view,
+    p_dealt,
     profile,
     text_evidence,
+    together,
 )
 from language_helpers import naive_perplexities
 
@@ -350,6 +354,147 @@ def test_heads_stand_beside_random_ones() -> None:
     assert test.p_examples is not None and 0.02 < test.p_examples < 0.2
     _, own = own_texts(found, planned, made)
     assert own.p_draws["random"] == pytest.approx(2 / 3)
+
+
+#: Heads of three languages, of which French has none of its own.
+OF_LANGUAGES = {"en": "0.0,0.1", "fr": "", "de": "2.0,2.1"}
+
+
+def all_read(draws: int, seed: int = 0) -> tuple[list[Condition], dict[str, Text]]:
+    """Every language's heads beside random ones, and losses where `read_on` has them read."""
+    controls, random = ("random", "same layers"), np.random.default_rng(seed)
+    sets = [
+        LanguageHeads(code, 2, heads(named), heads("3.0,3.1"), 2)
+        for code, named in OF_LANGUAGES.items()
+    ]
+    conditions = [*planned(sets_by_language(sets), Draws(draws, controls))]
+    made = texts(seed, len(conditions), (9, 6))
+    made["fr"] = Text(random.gamma(4.0, 0.5, (len(conditions), 6)), np.full(6, 3))
+    made = {code: made[code] for code in OF_LANGUAGES}
+    for at, each in enumerate(conditions):
+        for code in set(made) - {*read_on(each, [*made], controls)}:
+            made[code].nll[at] = np.nan
+    return conditions, made
+
+
+def loss(text: Text, at: int) -> float:
+    return float(text.nll[at].sum() / text.tokens.sum())
+
+
+def naive_p(
+    values: Mapping[str, Mapping[str, float]],
+    own: Mapping[str, str],
+    pools: Sequence[Sequence[str]],
+) -> float:
+    """The share of all ways to deal sets to languages, of a pool each, under which the sum is as
+    large as with their own; languages of one pool never have the same set."""
+    ways = [
+        dict(zip(own, chosen, strict=True))
+        for chosen in itertools.product(*pools)
+        if len({(tuple(pool), one) for pool, one in zip(pools, chosen, strict=True)}) == len(own)
+    ]
+    sums = [math.fsum(values[code][one] for code, one in way.items()) for way in ways]
+    selected = math.fsum(values[code][one] for code, one in own.items())
+    return sum(each >= selected - 1e-12 for each in sums) / len(ways)
+
+
+@pytest.mark.parametrize("draws", [1, 2, 5])
+def test_languages_are_taken_together(draws: int) -> None:
+    conditions, made = all_read(draws)
+    found = together(conditions, made)
+    own = next(each for each in found.selected if each.of == "own")
+    # French, without heads of its own, is text of others alone.
+    places: dict[str, dict[str, int]] = {"en": {}, "de": {}}
+    for at, each in enumerate(conditions):
+        if each.of in places:
+            places[each.of][f"{each.kind} {each.draw}"] = at
+    selected = {code: at[f"{SELECTED} None"] for code, at in places.items()}
+
+    def change(text: str, at: int) -> float:
+        return loss(made[text], at) - loss(made[text], 0)
+
+    def contrast(code: str, at: int) -> float:
+        others = [change(other, at) for other in made if other != code]
+        return change(code, at) - sum(others) / len(others)
+
+    measures: dict[str, Callable[[str, int], float]] = {"nll": change, "contrast": contrast}
+    for statistic, of in measures.items():
+        row = found.level(statistic, own)
+        assert row is not None and row.change is not None and row.examples == 9 + 6
+        value = sum(of(code, at) for code, at in selected.items()) / 2
+        assert row.change.value == pytest.approx(value)
+        assert row.change.low < value < row.change.high
+        # Draws of the same layers are read on own text alone.
+        tests = found.against(statistic, own)
+        assert [*tests] == ["random", *["same layers"] * (statistic == "nll")]
+        for control, test in tests.items():
+            drawn = [f"{control} {draw}" for draw in range(draws)]
+            mean = sum(of(code, at[one]) for code, at in places.items() for one in drawn)
+            assert test.difference.value == pytest.approx(value - mean / 2 / draws)
+            values = {
+                code: {one: of(code, at[one]) for one in drawn}
+                | {other: of(code, place) for other, place in selected.items()}
+                for code, at in places.items()
+            }
+            # Random sets are the same of both languages, and either might have the other's heads;
+            # of the same layers each has its own.
+            pools = (
+                [[*places, *drawn]] * 2 if control == "random" else [["en", *drawn], ["de", *drawn]]
+            )
+            exact = naive_p(values, {code: code for code in places}, pools)
+            assert test.p_draws == pytest.approx(exact, abs=4 * (0.25 / 9999) ** 0.5)
+            assert test.draws == draws and test.side == "higher"
+    for one in own_texts(text_evidence(conditions, made), conditions, made):
+        if FULL not in one.condition:
+            assert one.mean_difference.value == pytest.approx(
+                contrast(one.language, selected[one.language])
+            )
+
+
+def test_p_of_random_sets_is_as_often_small_as_it_says() -> None:
+    """Also where few heads matter, to every language, and sets of all languages are the same."""
+    random, found = np.random.default_rng(0), []
+    for _ in range(400):
+        heads = random.gamma(2.0, 0.05, (96, 3))
+        heads[random.choice(96, 3, replace=False)] += 5
+        sums = heads[random.permuted(np.tile(np.arange(96), (22, 1)), axis=1)[:, :4]].sum(axis=1)
+        values = {str(code): sums[:, code] for code in range(3)}
+        series = {code: [int(code), *range(3, 22)] for code in values}
+        sets = {code: [[str(at)] for at in of_code] for code, of_code in series.items()}
+        found.append(p_dealt(values, series, sets, times=199)[0])
+    for level in (0.02, 0.05, 0.2, 0.5):
+        share = np.mean(np.array(found) <= level)
+        assert share <= level + 3 * math.sqrt(level * (1 - level) / 400)
+    assert 0.4 < np.median(found) < 0.6
+
+
+def test_the_least_p_is_that_of_all_ways() -> None:
+    values = {"a": np.array([0.0, 9, 8, 0, 0]), "b": np.array([0.0, 8, 9, 0, 0])}
+    same = {"a": [1, 3, 4], "b": [2, 3, 4]}
+    sets = {"a": [["0"], ["2"], ["3"]], "b": [["1"], ["2"], ["3"]]}
+    p, least = p_dealt(values, same, sets)
+    assert least == 1 / 12 and p == pytest.approx(least, abs=0.015)
+    apart = {"a": [["0"], ["2"], ["3"]], "b": [["1"], ["4"], ["5"]]}
+    p, least = p_dealt(values, same, apart)
+    assert least == 1 / 9 and p == pytest.approx(least, abs=0.015)
+
+
+@given(st.integers(0, 10_000))
+def test_a_language_alone_is_what_is_told_of_it(seed: int) -> None:
+    conditions, made = all_read(2, seed)
+    kept = [at for at, each in enumerate(conditions) if each.of in ("", "de")]
+    alone = {"de": Text(made["de"].nll[kept], made["de"].tokens)}
+    conditions = [conditions[at] for at in kept]
+    found, apart = together(conditions, alone), text_evidence(conditions, alone)
+    (own,), (of_german,) = found.selected, apart.selected
+    assert [*found.statistics] == ["nll"]  # there is no other text
+    row, same = found.level("nll", own), apart.level("nll", of_german)
+    assert row is not None and same is not None and row.change == same.change
+
+
+def test_heads_of_no_language_are_not_taken_together() -> None:
+    conditions = [Condition(), Condition(SELECTED, "", 2, 0.0, heads=("0.0", "0.1"))]
+    assert together(conditions, texts(conditions=2)).levels == ()
 
 
 def test_without_heads_there_is_nothing_to_plan(tmp_path: Path) -> None:

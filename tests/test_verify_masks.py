@@ -19,10 +19,11 @@ from headscope.data.tasks import Example, Task
 from headscope.errors import InputError
 from headscope.evidence.controls import Draws
 from headscope.evidence.rows import SELECTED, Condition, Evidence
-from headscope.heads import Gate, Geometry, Head, HeadSet
+from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, save_scores
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
 from headscope.runs import decode, encode
+from headscope.studies.verify.families import surest
 from headscope.verify.masked_tasks import Asking, Mask, MaskRecord, Way, asked, read_mask
 from headscope.verify.masked_tasks.asking import losses_of, outputs_of
 from headscope.verify.masked_tasks.conditions import (
@@ -408,6 +409,31 @@ def test_shared_heads_are_intersections_and_unused_ones_in_no_mask() -> None:
         assert way.instructed and way.mask is not None
         assert len(way.mask.removed) == len(each.heads) == len(found[each.of].heads)
     assert len({each.id for each in planned}) == len(planned)
+
+
+def test_the_surest_shared_heads_have_the_largest_smallest_weight(tmp_path: Path) -> None:
+    random, geometry = np.random.default_rng(0), Geometry.uniform(4, 4)
+    # Few values, so that smallest weights are equal and means decide.
+    weights = random.integers(0, 4, (3, *geometry.shape)).astype(float)
+    places = [tmp_path / str(at) for at in range(len(weights))]
+    for place, own in zip(places, weights, strict=True):
+        save_scores(place, HeadScores(geometry, own, "mask"))
+    shared = HeadSet(geometry, tuple(head for head in geometry.heads() if head != Head(0, 0)))
+    for k in range(1, 17):
+        chosen = set(surest(shared, places, k))
+        assert len(chosen) == min(k, 15) and chosen <= set(shared)
+        ranks = {
+            head: (
+                weights[:, head.layer, head.head].min(),
+                weights[:, head.layer, head.head].mean(),
+            )
+            for head in shared
+        }
+        others = [ranks[head] for head in shared if head not in chosen]
+        assert not others or min(ranks[head] for head in chosen) >= max(others)
+    assert len(surest(shared, places, 0.25)) == 4  # a share of all heads of the model
+    with pytest.raises(InputError, match="no weights"):
+        surest(shared, [tmp_path / "none"], 1)
 
 
 def test_families_that_cannot_be_made_are_refused() -> None:

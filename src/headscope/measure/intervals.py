@@ -247,6 +247,16 @@ def t_quantile(freedom: int, level: float = 0.95) -> float:
     return float(math.sqrt(freedom) * np.tan(np.interp(level * below[-1], below, angle)))
 
 
+def t_tail(size: float, freedom: int) -> float:
+    """The chance that Student's t with so many degrees of freedom is larger than `size` on either
+    side."""
+    # With t = sqrt(freedom) tan(angle) the density is that of cos(angle) ** (freedom - 1).
+    angle = np.linspace(0, math.pi / 2, 200_001)
+    heights = np.cos(angle) ** (freedom - 1)
+    above = np.concatenate([[0.0], np.cumsum((heights[1:] + heights[:-1])[::-1] / 2)])[::-1]
+    return float(np.interp(math.atan(size / math.sqrt(freedom)), angle, above) / above[0])
+
+
 def t_interval(values: ArrayLike, level: float = 0.95) -> Interval:
     """The bounds of a mean of few independent values, such as trainings (Student 1908).
 

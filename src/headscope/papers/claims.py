@@ -1,110 +1,259 @@
-"""A paper's claims, each held against what was measured here."""
+"""A paper's claims, each held against what was measured here.
+
+Each claim has one test, of all its directions, languages or tasks together. It does not hold where
+the interval of an effect excludes the effect that is claimed; it holds where that is not so, the
+intervals of all its effects exclude that there is none, and no more random sets do as much than p
+allows. Both are corrected for all claims of the paper in the same way (Holm), so that neither
+verdict is easier than the other. The rank among random sets is ours, and needed; what else no paper
+tests (sets of the same layers, random sets that are trained alike) is told beside a verdict and
+decides none.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
-from math import isnan, nan
+from dataclasses import asdict, dataclass, replace
+from math import ceil, erfc, exp, hypot, isnan, lgamma, log, sqrt
+from statistics import NormalDist
+from typing import Any, Literal
 
 from headscope.estimates import Estimate
 from headscope.evidence.rows import Condition, Evidence, Tested
+from headscope.measure.intervals import t_quantile, t_tail
+from headscope.measure.sequence import draws_for
 from headscope.measure.statistics import holm
 from headscope.papers.paper import Experiment, Setting
+from headscope.papers.published import PublishedClaim, published_claims
 from headscope.papers.show import Answer
-from headscope.shown.blocks import VERDICTS, Claim, Findings, Table
+from headscope.shown.blocks import Claim, Findings, Table
 from headscope.shown.words import count
 
-#: What p over draws, after Holm over the claims of a paper, may be at most.
+#: What p, after Holm over the claims of a paper, may be at most.
 LEVEL = 0.05
-MORE, SETS = "more examples", "more random sets"
-#: By what a claim is refuted.
-OPPOSITE = "a 95 % interval on the other side, uncorrected, where a claim does not hold"
+#: How many standard errors a 95 % interval reaches to either side.
+ENDS = NormalDist().inv_cdf(0.975)
+#: Behind so many counts a tail of Poisson's distribution has nothing left that counts.
+FAR = 100
+#: What a difference from random sets rests on: where draws ended at the first that does as much,
+#: these are few, and chosen by what they do.
+GIVEN_UP = "given up"
+#: Why a claim is open where an effect was the same in every example, or not measured.
+NO_INTERVAL = "an effect has no interval"
 
 
-def of_tests(
-    name: str, tests: Mapping[str, Tested], by: str, change: Estimate | None = None
-) -> Claim:
-    """A claim that a change of these heads does more than the same change of random ones.
+@dataclass(frozen=True)
+class Effect:
+    """One of the comparisons that a claim rests on.
 
-    It holds where the interval of the difference from random heads lies on the side that is
-    claimed, that of the `change` from the original model likewise, and p over draws is at most
-    0.05 against random heads and against those of the same layers. Where only the first holds, the
-    claim is that of more than heads at any depth; where the layers have too few sets to tell, it
-    is open. It does not hold where either interval lies on the other side. `judged` corrects p.
+    Attributes:
+        estimate: its value with a 95 % interval.
+        sign: 1 where the claim says that it is high, -1 where it says low.
+        least: what it is if there is no effect.
+        claimed: the least that the paper's words allow; None: it gives no size, so that only the
+            opposite refutes.
+        units: of how few values the interval is one of Student's t; None: a normal one.
+        among: of how many it is the best, chosen by its value.
+        decides: whether it can show the claim, refute it, or both.
     """
-    free, same = tests.get("random"), tests.get("same layers")
-    if free is None or free.p_draws is None:
-        return Claim(name, None, by, decides="random sets of heads")
-    sign = 1 if free.side == "higher" else -1
-    spans = [_ends(gap, sign) for gap in (free.difference, change) if gap is not None]
-    by += f"; {_rank(free)}"
-    if same is not None and same.p_draws is not None:
-        by += f", of the same layers {_rank(same, '')}"
-    if any(high is not None and high < 0 for _, high in spans):
-        return Claim(name, False, by, OPPOSITE, free.p_draws)
-    needed = [MORE] if any(low is None or low <= 0 for low, _ in spans) else []
-    if (free.least_p or 0.0) > LEVEL:
-        needed.append("19 random sets or more, where the model has so many")
-    elif free.p_draws > LEVEL:
-        needed.append(f"{SETS}: some of these do as much")
-    beyond = "random heads" if change is None else "the original model and random heads"
-    tested = f"its interval against {beyond}, random sets, and those of the same layers (Holm)"
-    if same is None or same.p_draws is None:
-        needed.append("random sets of the same layers")
-    elif (same.least_p or 0.0) > LEVEL and most(same) < most(free):
-        sets = count(most(same), "different set")
-        needed.append(f"more heads a layer: these layers have only {sets}")
-    elif not needed and same.p_draws > LEVEL:
-        return Claim(f"{name}, more than heads at any depth", True, by, tested, free.p_draws)
-    p = free.p_draws if same is None else max(free.p_draws, same.p_draws or 0.0)
-    return Claim(name, None if needed else True, by, tested, p, "; ".join(needed))
+
+    estimate: Estimate
+    sign: int = 1
+    least: float = 0.0
+    claimed: float | None = None
+    units: int | None = None
+    among: int = 1
+    decides: Literal["both", "for", "against"] = "both"
+
+    @property
+    def p_values(self) -> tuple[float, float]:
+        """Two-sided p that it is beyond `least`, and that it falls short of what is claimed.
+
+        1 where it lies on the other side, or has no interval.
+        """
+        if not self.estimate.bounded:
+            return 1.0, 1.0
+        value = self.sign * self.estimate.value
+        low, high = sorted(self.sign * end for end in (self.estimate.low, self.estimate.high))
+        least = self.sign * self.least
+        claimed = least if self.claimed is None else self.sign * self.claimed
+        beyond, short = self._p(value - least, value - low), self._p(claimed - value, high - value)
+        return min(1.0, self.among * beyond), short
+
+    def _p(self, distance: float, half: float) -> float:
+        """Of a distance in the direction in which the interval reaches so far."""
+        if distance <= 0:
+            return 1.0
+        if half <= 0:  # that all values are the same tells nothing of others
+            return 1.0
+        if self.units is None:
+            return erfc(ENDS * distance / half / sqrt(2))
+        return t_tail(t_quantile(self.units - 1) * distance / half, self.units - 1)
 
 
-def _rank(test: Tested, sets: str = " random sets") -> str:
-    """How many sets of a control do as much, and p before Holm."""
-    if test.at_least_as_harmful is None:
-        return f"p {test.p_draws:.2g} over {test.draws}{sets}"
-    return f"{test.share_as_far}{sets} do as much (p {test.p_draws:.2g})"
+def of_effects(
+    claim: PublishedClaim,
+    by: str,
+    effects: Sequence[Effect],
+    draws: Tested | None = None,
+    *,
+    sure: str,
+    note: str = "",
+) -> Claim:
+    """A claim by its effects, all of which have to be there, and by its rank among random sets.
+
+    Args:
+        by: what was measured, with its n and intervals.
+        draws: the test against random sets, which may show that these heads do more than any; None
+            where the claim is about no heads.
+        sure: what was tested.
+        note: what controls of ours say, which decides nothing.
+    """
+    for_ = [effect.p_values[0] for effect in effects if effect.decides != "against"]
+    against = [effect.p_values[1] for effect in effects if effect.decides != "for"]
+    return Claim(
+        **_stated(claim),
+        by=by,
+        p=max(for_, default=1.0),
+        p_against=min(1.0, len(against) * min(against, default=1.0)),
+        sure=sure,
+        note=note,
+        decides="" if all(effect.estimate.bounded for effect in effects) else NO_INTERVAL,
+        **_ranked(draws),
+    )
 
 
-def most(test: Tested) -> int:
-    """How many random sets there may be, whether all were drawn or not."""
-    return test.at_most or test.draws
+def of_count(
+    claim: PublishedClaim, by: str, number: int, expected: float, *, sure: str, note: str = ""
+) -> Claim:
+    """A claim that something is more frequent than chance, which gives `expected`: the two tails of
+    Poisson's distribution at the number, each twice as p of effects are."""
+
+    def chance(count: int) -> float:
+        return exp(count * log(expected) - expected - lgamma(count + 1)) if expected else not count
+
+    more = sum(map(chance, range(number, number + ceil(2 * expected) + FAR)))
+    at_most = sum(map(chance, range(number + 1)))
+    p, p_against = (min(1.0, 2 * tail) for tail in (more, at_most))
+    return Claim(**_stated(claim), by=by, p=p, p_against=p_against, sure=sure, note=note)
 
 
 def of_heads(
-    name: str,
+    claim: PublishedClaim,
     table: Evidence,
     statistic: str,
     condition: Condition,
     by: Callable[[float, Estimate, float], str],
     part: str | None = None,
+    *,
+    claimed: float | None = None,
+    control: str = "random",
 ) -> Claim:
-    """A claim about some heads of a table of evidence; its grounds are `by` of the statistic with
-    them changed, the change from the original model, and the mean of random heads."""
-    now = table.level(statistic, condition, part)
-    change = (now and now.change) or Estimate()
-    random = table.draws(statistic, condition, "random", part).mean
-    grounds = by(now.value if now else nan, change, random)
-    return of_tests(name, table.against(statistic, condition, part), grounds, change)
+    """A claim about some heads of a table of evidence: with them changed the statistic changes, by
+    more than with `control`, and by more than with any random set.
 
-
-def of_interval(name: str, interval: Estimate, by: str, tested: str, *, sign: int) -> Claim:
-    """A claim that an interval alone decides, by the side of zero that all of it lies on.
-
-    `sign` is the side that is claimed, `tested` says of what the interval is.
+    Its grounds are `by` of the statistic, of its change and of the mean of the control. `claimed`
+    is the least change that the paper's words allow.
     """
-    low, high = _ends(interval, sign)
-    if high is not None and high < 0:
-        return Claim(name, False, by, OPPOSITE)
-    holds = low is not None and low > 0
-    return Claim(name, holds or None, by, tested, decides="" if holds else MORE)
+    now, tests = table.level(statistic, condition, part), table.against(statistic, condition, part)
+    test = tests.get(control)
+    change = (now and now.change) or Estimate()
+    mean = table.draws(statistic, condition, control, part).mean
+    sign = -1 if test is not None and test.side == "lower" else 1
+    effects = [Effect(change, sign, claimed=claimed)]
+    if test is not None:
+        few = test.ended == GIVEN_UP
+        effects.append(Effect(test.difference, sign, decides="for" if few else "both"))
+    grounds = by(now.value if now else Estimate().value, change, mean)
+    sure = "its change, its difference from random heads, and its rank among random sets"
+    return of_effects(
+        claim, grounds, effects, tests.get("random"), sure=sure, note=same_layers(tests)
+    )
 
 
-def _ends(interval: Estimate, sign: int) -> tuple[float | None, float | None]:
-    """Of an interval, turned so that what is claimed lies above zero; None where it has none."""
-    known = sorted(sign * end for end in (interval.low, interval.high) if not isnan(end))
-    return (known[0], known[1]) if len(known) == 2 else (None, None)
+def either(*ways: Claim) -> Claim:
+    """A claim that holds if one of several ways, named beforehand, shows it: twice the better p of
+    two; it does not hold only if no way can."""
+    best = min(ways, key=_for)
+    times = len(ways)
+
+    def known(p: float | None) -> float | None:
+        return None if p is None else min(1.0, times * p)
+
+    return replace(
+        best,
+        by="; ".join(way.by for way in ways),
+        p=known(best.p),
+        p_draws=known(best.p_draws),
+        least_p=known(best.least_p),
+        p_against=max(1.0 if way.p_against is None else way.p_against for way in ways),
+        sure=f"{best.sure}, in the better of {times} ways",
+        note="; ".join(dict.fromkeys(way.note for way in ways if way.note)),
+        rank="; ".join(way.rank for way in ways if way.rank),
+    )
+
+
+def same_layers(tests: Mapping[str, Tested]) -> str:
+    """What random sets of the same layers say, which no paper draws; empty where there are none."""
+    same = tests.get("same layers")
+    if same is None or same.p_draws is None or not same.draws:
+        return ""
+    if same.p_draws <= LEVEL:
+        return f"also more than heads of the same layers ({_rank(same)})"
+    if (same.least_p or 0.0) > LEVEL:
+        return f"the same layers have too few sets to tell ({_rank(same)})"
+    return f"not shown to do more than heads of the same layers ({_rank(same)})"
+
+
+def _stated(claim: PublishedClaim) -> dict[str, Any]:
+    about = asdict(claim)
+    return {name: value for name, value in about.items() if name != "paper"}
+
+
+def _ranked(draws: Tested | None) -> dict[str, Any]:
+    if draws is None or draws.p_draws is None:
+        return {}
+    most = draws.at_most or draws.draws
+    least = 1 / (1 + most) if draws.at_most else draws.least_p
+    return {"p_draws": draws.p_draws, "least_p": least, "rank": _rank(draws)}
+
+
+def _rank(test: Tested) -> str:
+    if test.at_least_as_harmful is None:
+        return f"p {test.p_draws:.2g} over {count(test.draws, 'random set')}"
+    return f"{test.share_as_far} random sets do as much"
+
+
+def _for(claim: Claim) -> float:
+    """p that a claim is shown by, before it is corrected."""
+    if claim.p is None:
+        return 1.0
+    return max(claim.p, claim.p_draws or 0.0)
+
+
+def judged(claims: Iterable[Claim], family: int | None = None) -> list[Claim]:
+    """The claims with their verdicts, after Holm over the `family` of the paper's claims.
+
+    Those that were not measured are among them; without it over these.
+    """
+    known = list(claims)
+    others = [1.0] * ((family or len(known)) - len(known))
+    size = len(known) + len(others)
+    shown = holm([*map(_for, known), *others])
+    intervals = holm([1.0 if each.p is None else each.p for each in known] + others)
+    refuted = holm([1.0 if each.p_against is None else each.p_against for each in known] + others)
+    found = []
+    for claim, for_, by_interval, against in zip(known, shown, intervals, refuted, strict=False):
+        holds = False if against <= LEVEL else True if for_ <= LEVEL else None
+        why = claim.decides if holds is None else ""
+        if holds is None and claim.measured and not why:
+            if by_interval > LEVEL or claim.p_draws is None:
+                why = "an interval, corrected for the number of claims, covers what would decide it"
+            elif (claim.least_p or 0.0) * size > LEVEL:
+                why = f"too few random sets: {draws_for(size, LEVEL)} are needed"
+            else:
+                why = f"{claim.rank}; more of them will not change that"
+        found.append(replace(claim, holds=holds, decides=why))
+    return found
 
 
 def claimed(
@@ -113,7 +262,7 @@ def claimed(
     """The same behind these tables, with claims; `in_words`: each a sentence of what was found."""
     if shown == Findings() and not claims and not tables:
         return shown
-    words = [f"{claim.name[:1].upper()}{claim.name[1:]}: {claim.by}." for claim in claims]
+    words = [f"{claim.name}: {claim.by}." for claim in claims]
     return replace(
         shown,
         tables=(*tables, *shown.tables),
@@ -131,51 +280,36 @@ def claims_of(findings: Mapping[str, Findings]) -> list[Claim]:
     ]
 
 
-def judged(claims: Iterable[Claim]) -> list[Claim]:
-    """The claims, with those open whose p over draws is above 0.05 after Holm over all."""
-    known = list(claims)
-    corrected = iter(holm([claim.p for claim in known if claim.p is not None]))
-    found = []
-    for claim in known:
-        p = None if claim.p is None else next(corrected)
-        if claim.holds is not False and p is not None and p > LEVEL:
-            more = (
-                ""
-                if "random sets" in claim.decides
-                else f"{SETS}: p over draws is {p:.2g} after Holm"
-            )
-            claim = replace(
-                claim, holds=None, decides="; ".join(filter(None, (claim.decides, more)))
-            )
-        found.append(claim)
-    return found
-
-
-def answer_of(claims: Iterable[Claim], left: Sequence[str] = ()) -> Answer:
-    """All claims, decided ones first; how they were tested, and which experiments are `left`.
-
-    Empty without claims.
-    """
-    known = sorted(judged(claims), key=lambda claim: VERDICTS.index(claim.verdict))
-    if not known:
+def answer_of(
+    claims: Iterable[Claim], paper: Mapping[str, PublishedClaim], left: Sequence[str] = ()
+) -> Answer:
+    """All claims of a paper in its order, those that were not measured, too; how they were tested,
+    and which experiments are `left`. Empty where nothing was measured."""
+    measured = {claim.key: claim for claim in judged(claims, len(paper))}
+    if not measured:
         return Answer()
-    tested = [claim.holds for claim in known if claim.tested]
-    holding, failing, open_ = map(tested.count, (True, False, None))
-    ways = dict.fromkeys(claim.sure for claim in known if claim.sure)
-    found = (
-        f"Of {count(len(tested), 'tested claim')} {holding} hold{'s' * (holding == 1)} here, "
-        f"{failing} {'does' if failing == 1 else 'do'} not, {open_} "
-        f"{'is' if open_ == 1 else 'are'} open."
-        if tested
-        else "No claim was tested."
+    every = tuple(measured.get(key) or Claim(**_stated(claim)) for key, claim in paper.items())
+    verdicts = [claim.verdict for claim in every]
+    holding, failing, open_, unmeasured = map(
+        verdicts.count, ("holds", "does not hold", "open", "not measured")
     )
-    sure = f"Tested by {'; by '.join(ways)}." if ways else "Nothing was tested."
+    found = (
+        f"Of {count(len(every), 'claim')} {holding} hold{'s' * (holding == 1)} here, {failing} "
+        f"{'does' if failing == 1 else 'do'} not, {open_} {'is' if open_ == 1 else 'are'} open"
+        + (f", {unmeasured} {'was' if unmeasured == 1 else 'were'} not measured." if unmeasured
+           else ".")
+    )  # fmt: skip
+    able = sum((claim.least_p or 0.0) * len(every) <= LEVEL for claim in measured.values())
+    sure = (
+        f"With the random sets drawn here {able} of {len(every)} could hold. Each has one test; "
+        f"both verdicts are corrected for {len(every)} claims (Holm). All of it is one model."
+    )
     missing = f" Not answered here: {', '.join(left)}." if left else ""
-    sure += f" All of it is one model.{missing}"
-    return Answer(found=found, sure=sure, claims=tuple(known))
+    return Answer(found=found, sure=sure + missing, claims=every)
 
 
 def answering(
+    paper: str,
     experiments: Sequence[Experiment],
     named: Callable[[Experiment], str] = lambda experiment: experiment.elements[0],
 ) -> Callable[[Setting, Mapping[str, Findings]], Answer]:
@@ -184,6 +318,29 @@ def answering(
     def answer(setting: Setting, findings: Mapping[str, Findings]) -> Answer:
         answered = {name for name, shown in findings.items() if shown.found}
         left = [named(experiment) for experiment in experiments if experiment.name not in answered]
-        return answer_of(claims_of(findings), left)
+        return answer_of(claims_of(findings), published_claims(paper), left)
 
     return answer
+
+
+def minus(a: Estimate, b: Estimate) -> Estimate:
+    """The difference of two independent values, whose errors add up in squares."""
+    value = a.value - b.value
+    below, above = (
+        hypot(a.value - a.low, b.high - b.value),
+        hypot(a.high - a.value, b.value - b.low),
+    )
+    return Estimate(value, value - below, value + above)
+
+
+def jackknife(values: Callable[[Sequence[str]], float], units: Sequence[str]) -> Estimate:
+    """A value of several units, such as directions, with an interval of Student's t from what it is
+    without each of them (Tukey 1958); no interval of fewer than three."""
+    value, n = values(units), len(units)
+    if n < 3 or isnan(value):
+        return Estimate(value)
+    without = [values([other for other in units if other != unit]) for unit in units]
+    mean = sum(without) / n
+    error = sqrt((n - 1) / n * sum((each - mean) ** 2 for each in without))
+    half = t_quantile(n - 1) * error
+    return Estimate(value, value - half, value + half)

@@ -371,8 +371,8 @@ class Experiment:
         show: what the finished steps show; the others are shown as not run.
         needs: which of the steps one of the elements needs (None: all of them), or what is missing
             for it although the experiment can be run. Without it every element needs all steps.
-        apart: whether it is another experiment than the paper's, run and shown only where it is
-            named; its elements need the paper's model.
+        apart: whether it is another experiment than the paper's, run only where it is named; its
+            elements need the paper's model.
     """
 
     name: str

@@ -3,7 +3,8 @@
 The numbers lie in `data/<paper>.tsv`, one a line, as they are printed; the models that a paper
 names in `data/models.tsv`, by their owners' ids on the Hub. What was left out because
 the printed text contradicts itself, and what was kept although it looks odd, lies in
-`data/notes.tsv` with the reason.
+`data/notes.tsv` with the reason. The claims that are tested lie in `data/claims.tsv`, in words of
+ours.
 
 Every function that is given a paper raises `InputError` where there is no such paper.
 
@@ -39,6 +40,7 @@ NAMES: Mapping[str, str] = {
 _FORMERLY = (("meta-llama/meta-llama-", "meta-llama/llama-"), ("cohereforai/", "coherelabs/"))
 
 _COLUMNS = ("table", "model", "row", "column", "measure", "value")
+_CLAIM_COLUMNS = ("paper", "key", "short", "name", "says", "place", "changes", "experiments")
 _TASK_COLUMNS = ("task", "examples", "digest", "instruction")
 
 
@@ -62,6 +64,20 @@ class Published:
     column: str
     measure: str
     value: float
+
+
+@dataclass(frozen=True)
+class PublishedClaim:
+    """A claim of a paper; see `headscope.shown.blocks.Claim`."""
+
+    paper: str
+    key: str
+    short: str
+    name: str
+    says: str
+    place: str
+    changes: str
+    experiments: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -103,6 +119,22 @@ def value(
 def figure(paper: str, table: str, *, model: str, row: str, column: str, measure: str) -> float:
     """One published figure that the paper has; KeyError for any other."""
     return _values(paper)[table, model, row, column, measure]
+
+
+@cache
+def published_claims(paper: str) -> Mapping[str, PublishedClaim]:
+    """The claims of a paper that are tested, by their keys, in the order in which they are read.
+
+    Their number is that of the family over which verdicts are corrected.
+    """
+    known = _known(paper)
+    return {
+        key: PublishedClaim(of, key, short, name, says, place, changes, tuple(experiments.split()))
+        for of, key, short, name, says, place, changes, experiments in _lines(
+            "claims.tsv", _CLAIM_COLUMNS
+        )
+        if of == known
+    }
 
 
 @cache

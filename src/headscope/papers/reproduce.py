@@ -421,7 +421,7 @@ def _state(
     steps = planned.steps
     there = [step.state for step in steps if step.available]
     # Runs of other experiments may be a part of it.
-    if not requested and (planned.experiment.apart or len(there) < len(steps)):
+    if not requested and len(there) < len(steps):
         return "not run", NOT_REQUESTED, None
     if len(there) == len(steps):
         return ("stored" if set(there) == {"stored"} else "run"), None, None
@@ -491,7 +491,7 @@ def _difference(cell: Cell) -> float | None:
 
 def _claim(claim: Claim) -> dict[str, Any]:
     return asdict(claim) | {
-        name: typeset(getattr(claim, name)) for name in ("name", "by", "decides")
+        name: typeset(getattr(claim, name)) for name in ("says", "by", "rank", "note", "decides")
     }
 
 

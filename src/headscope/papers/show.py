@@ -171,8 +171,9 @@ def show_paper(result: PaperResult, run: Path) -> Shown:
     made = [run for run in result.runs if run.state != "not run"]
     # The claims stand beside the answer; where there are none, the overview.
     claims = _claims(result.answer.claims)
-    overview = Section("Experiments", [_overview(result)], brief=True)
-    sections = [*([overview] if claims else []), *map(_experiment, shown)]
+    sections = _by_claim(result.answer.claims, shown)
+    if claims:
+        sections.append(Section("Experiments", [_overview(result)], brief=True))
     if made:
         sections.append(Section("Runs", [_runs(made)]))
     method = (
@@ -284,15 +285,40 @@ def _row(name: str, *values: float | str | None) -> Row:
 
 
 def _claims(claims: Sequence[Claim]) -> Table | None:
-    """Every claim with its verdict, its figures, and what would decide an open one."""
-    rows = []
+    """Every claim: what the paper says, what was measured here, the verdict, what may change it."""
+    rows = [
+        _row(claim.name, f"{claim.says} ({claim.place})", claim.by.partition("; ")[0] or "\u2013",
+             claim.verdict, claim.changes)
+        for claim in claims
+    ]  # fmt: skip
+    columns = ("the paper", "measured here", "verdict", "what would change it")
+    note = (
+        "Does not hold: the interval excludes the effect that is claimed. Holds: the intervals of "
+        "all its effects exclude that there is none, and so few random sets do as much. Open: "
+        "neither. Verdicts are corrected for the number of claims."
+    )
+    return Table("The claims", columns, tuple(rows), note=note) if rows else None
+
+
+def _measured(claim: Claim) -> str:
+    """Why a claim is open, what was measured of it, and what decides nothing."""
+    parts = [claim.decides, claim.by, claim.rank, claim.note]
+    return "; ".join(dict.fromkeys(filter(None, parts)))
+
+
+def _by_claim(claims: Sequence[Claim], shown: Sequence[ExperimentResult]) -> list[Section]:
+    """A section a claim, behind it the experiments that measure it, folded; then the others."""
+    left = {experiment.name: experiment for experiment in shown}
+    sections = list[Section]()
     for claim in claims:
-        open_ = claim.decides if claim.holds is None else ""
-        figures = f"{claim.by}; would decide it: {open_}" if open_ else claim.by
-        rows.append(_row(f"{claim.name[:1].upper()}{claim.name[1:]}", claim.verdict, figures))
-    described = not all(claim.tested for claim in claims)
-    note = "So here, not so here: described, not tested." if described else ""
-    return Table("The claims", ("here", "measured"), tuple(rows), note=note) if rows else None
+        tested = [f"Tested: {claim.sure}."] if claim.sure else []
+        lead = f"{claim.verdict[:1].upper()}{claim.verdict[1:]}: {_measured(claim)}".rstrip(": ")
+        own = [left.pop(name) for name in claim.experiments if name in left]
+        sections.append(Section(claim.name, [], f"{lead}.", after=tested, kicker=claim.short))
+        sections += map(_experiment, own)
+    if claims and left:
+        sections.append(Section("Further tables and figures", []))
+    return [*sections, *map(_experiment, left.values())]
 
 
 def _overview(result: PaperResult) -> Table:
@@ -349,6 +375,7 @@ def _experiment(experiment: ExperimentResult) -> Section:
         traced=f"Runs: {traced}." if traced else "",
         kicker=experiment.named,
         compact=True,
+        folded=True,
     )
 
 

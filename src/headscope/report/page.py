@@ -59,7 +59,7 @@ def page_of(shown: Shown, run: Path | None, command: str) -> Page:
         sections.append(
             (
                 name,
-                shown_section.kicker or shown_section.title,
+                "" if shown_section.folded else shown_section.kicker or shown_section.title,
                 _section(name, shown_section, blocks, first),
             )
         )
@@ -87,7 +87,8 @@ def _section(
     """A section; where the page has its figure, tables and the method are folded."""
     tables = [isinstance(block, Table) for block in shown_section.blocks]
     folding = first is not None and not shown_section.compact
-    closed = shown_section.title == METHOD or (folding and bool(tables) and all(tables))
+    closed = shown_section.folded or shown_section.title == METHOD
+    closed = closed or (folding and bool(tables) and all(tables))
 
     def shown(block: Drawn, title: str, folds: bool) -> Child:
         # What has the title of its section does not say it again.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headscope.estimates import Estimate
+from headscope.evidence.rows import Evidence
 from headscope.results.common import ComparedDetails, ComparedResult
 from headscope.runs import Record
 
@@ -36,7 +37,8 @@ class OwnText(Record):
     """The change of a language's own text minus that of the `other` text which rises most.
 
     The other is chosen anew in every bootstrap draw. By control `p_draws`, the different `draws`,
-    and how many of them set the own text as far apart.
+    and how many of them set the own text as far apart. `mean_difference` is from the mean change of
+    all other text; runs of old versions lack it.
     """
 
     condition: str
@@ -46,6 +48,7 @@ class OwnText(Record):
     p_draws: Mapping[str, float]
     draws: Mapping[str, int] = field(default_factory=dict)
     at_least_as_harmful: Mapping[str, int] = field(default_factory=dict)
+    mean_difference: Estimate = field(default_factory=Estimate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +56,8 @@ class TextDetails(ComparedDetails):
     """What only `verify perplexity` has; `empty` are the languages without heads of their own.
 
     `data` says of each language's documents what was read, and how many predicted tokens they have.
+    `together` is the mean over languages, of each without its own heads (see
+    `headscope.verify.language_texts.evidence.together`); runs of old versions lack it.
     """
 
     k: tuple[int, ...]
@@ -60,6 +65,7 @@ class TextDetails(ComparedDetails):
     empty: tuple[str, ...]
     own: tuple[OwnText, ...]
     data: Mapping[str, Mapping[str, Any]]
+    together: Evidence = field(default_factory=Evidence)
 
     @property
     def ranked(self) -> bool:

@@ -671,6 +671,7 @@ class Section:
         after: paragraphs below the blocks, such as what the figures rest on.
         traced: the runs behind it.
         compact: its blocks stand in two columns on paper, as those of a paper's experiment.
+        folded: a page shows its title alone until it is opened, and does not lead to it.
     """
 
     title: str
@@ -681,6 +682,7 @@ class Section:
     traced: str = ""
     kicker: str = ""
     compact: bool = False
+    folded: bool = False
 
 
 #: The section that says how it was measured, last on a page and folded.
@@ -766,41 +768,63 @@ def _check_shape(title: str, values: Values, rows: Sequence[str], columns: Seque
         raise ValueError(f"{title}: the values are not {len(rows)} rows of {len(columns)}")
 
 
-#: What may be said of a claim, in the order in which claims are listed.
-VERDICTS = ("holds", "does not hold", "open", "so here", "not so here")
+#: What may be said of a claim.
+VERDICTS = ("holds", "does not hold", "open", "not measured")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Claim:
-    """A claim of the paper on this model.
+    """A claim of a paper, and what became of it on this model.
 
     Attributes:
-        name: the claim, as the end of "the claim that ...".
+        key: its name in the paper's list of claims.
+        short: what it is about, in three words at most.
+        name: the claim.
+        says: what the paper says, with its figures, in other words than its own.
+        place: where it says so.
+        changes: what might change the verdict.
+        experiments: those that measure it, by name, in the order in which they are read.
+        by: what was measured here; empty: nothing.
         holds: whether it holds here; None where the measurement leaves it open.
-        by: the figures that say so.
-        sure: what the figures were tested by; empty where by nothing, so that they only describe.
-        p: p over draws of a claim about removal, before Holm; None for other claims.
-        decides: what would decide a claim that is left open.
+        sure: what was tested.
+        p: that its effects are there, by their intervals, the largest; before Holm, as all p.
+        p_against: that they fall short of what is claimed.
+        p_draws: over random sets; None where the claim is about no heads.
+        least_p: the least that it could be.
+        rank: how many random sets do as much.
+        note: what stricter controls say, which the paper has not and which decide nothing.
+        decides: why it is open.
     """
 
+    key: str
+    short: str = ""
     name: str
-    holds: bool | None
-    by: str
+    says: str = ""
+    place: str = ""
+    changes: str = ""
+    experiments: tuple[str, ...] = ()
+    by: str = ""
+    holds: bool | None = None
     sure: str = ""
     p: float | None = None
+    p_against: float | None = None
+    p_draws: float | None = None
+    least_p: float | None = None
+    rank: str = ""
+    note: str = ""
     decides: str = ""
 
     @property
-    def tested(self) -> bool:
-        """Whether it is more than described."""
-        return bool(self.sure) or self.holds is None
+    def measured(self) -> bool:
+        """Whether anything was measured of it."""
+        return bool(self.by)
 
     @property
     def verdict(self) -> str:
         """One of `VERDICTS`."""
-        if self.holds is None:
-            return "open"
-        return VERDICTS[(0 if self.tested else 3) + (not self.holds)]
+        if not self.measured:
+            return "not measured"
+        return "open" if self.holds is None else VERDICTS[not self.holds]
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from headscope.data.languages import language_name
 from headscope.data.questions import Question, QuestionFile, read_questions
 from headscope.errors import InputError
 from headscope.pocket.facts import KINDS, QuestionKind, sample_questions
+from headscope.pocket.world.languages import CODES
 from headscope.settings import UNSIGNED, Option, Settings
 from headscope.studies.models import POCKET
 
@@ -28,7 +29,8 @@ class QuestionsChoice(Settings):
         data: file of questions; None for the pocket model: questions of its own world, facts of
             its dev split to learn from and of its test split to test on.
         test_data: another file, to test on; None: a part of `data`.
-        language: code of the questions' language, where the file does not say it.
+        language: code of the questions' language, where the file does not say it; of the pocket
+            model's own questions those in it alone.
         kind: of the pocket model's own questions.
         train, stop, test: pairs to learn from, to stop on, to test on, as far as there are so
             many: of one file at most half are tested on, and of what is left a third stopped on.
@@ -51,7 +53,11 @@ class QuestionsChoice(Settings):
     ] = field(default=None, metadata=UNSIGNED)
     language: Annotated[
         str | None,
-        Option("Language of the questions, for the prompt's words.", metavar="CODE", panel="Data"),
+        Option(
+            "Language of the questions, for the prompt's words; of pocket's own those in it.",
+            metavar="CODE",
+            panel="Data",
+        ),
     ] = None
     kind: Annotated[
         QuestionKind,
@@ -114,8 +120,9 @@ def read_sides(choice: QuestionsChoice, model: str, seed: int = 0) -> QuestionSi
             )
         if choice.test_data is not None:
             raise InputError("--test-data without --data; name the file to learn from as well")
-        rest = sample_questions("dev", 2 * (choice.train + choice.stop), seed, choice.kind)
-        test = sample_questions("test", choice.test, seed, choice.kind)
+        spoken = CODES if choice.language is None else (choice.language,)
+        rest = sample_questions("dev", 2 * (choice.train + choice.stop), seed, choice.kind, spoken)
+        test = sample_questions("test", choice.test, seed, choice.kind, spoken)
         return _sides(choice, rest, rest.questions, test, test.questions, 0)
     if choice.kind != KINDS[0]:
         raise InputError("--kind is for the pocket model's own questions; leave out --data")

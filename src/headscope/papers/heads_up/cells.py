@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import hypot
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from headscope.data.tasks import read_task
 from headscope.errors import InputError
-from headscope.estimates import Estimate, known
+from headscope.estimates import CONSTANT, Estimate, known
 from headscope.evidence.headline import beside_random
-from headscope.evidence.rows import ORIGINAL, SELECTED, Condition, Evidence, Level, Tested
+from headscope.evidence.rows import ORIGINAL, SELECTED, WHOLE, Condition, Evidence, Level, Tested
+from headscope.measure.statistics import least_p
 from headscope.papers.cells import Place
-from headscope.papers.claims import of_interval, of_tests
+from headscope.papers.claims import Effect, of_effects, same_layers
 from headscope.papers.heads_up.tasks import NAME, Task, word_tasks
 from headscope.papers.paper import Setting, decided
 from headscope.papers.published import (
@@ -22,17 +24,18 @@ from headscope.papers.published import (
     paper_model,
     paper_tasks,
     published,
+    published_claims,
     reference,
 )
 from headscope.results.common import ComparedResult
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import NOT_RUN, Cell, Claim
-from headscope.shown.words import enumeration
+from headscope.shown.words import count, enumeration
 from headscope.verify.masked_tasks.conditions import OWN
 
 #: The paper's main model, with which models that it does not have are compared.
 MAIN = "Llama-3.1-8B-Instruct"
-RANDOM = "random"
+RANDOM, FOREIGN = "random", "foreign"
 #: The paper's names of the conditions of a task, and our kinds.
 CONDITIONS = {
     "original": ORIGINAL,
@@ -44,15 +47,19 @@ CONDITIONS = {
 WORDS = {ORIGINAL: "as is", RANDOM: "under random masks", SELECTED: "masked"}
 WORDS |= {"instructed": "instructed"}
 ANOTHER = "mask of another model"
-#: What measures are called, and on which side of zero a difference is better.
-MEASURES: Mapping[str, tuple[str, int]] = {
-    "nll": ("loss", -1),
-    "rouge_l": ("ROUGE-L", 1),
-    "accuracy": ("accuracy", 1),
-    "bleu_published": ("BLEU", 1),
+#: What measures are called.
+MEASURES: Mapping[str, str] = {
+    "nll": "loss",
+    "rouge_l": "ROUGE-L",
+    "accuracy": "accuracy",
+    "bleu_published": "BLEU",
 }
 #: The paper gives shares where our measures are from 0 to 100.
 SCALE: Mapping[str, float] = {"rouge_l": 0.01, "bleu_published": 0.01}
+#: The gain in ROUGE-L and accuracy (0 to 1) that the claims are taken to mean at least, for both
+#: verdicts: about a tenth of the paper's, which are 0.38 to 0.54 in Table 1 (0.00 to 0.59 in Tables
+#: 22 to 31) and 0.56 to 0.84.
+GAIN = 0.05
 #: What no interval of a mask holds.
 ONCE = "Every mask was trained once, with one seed."
 
@@ -124,11 +131,13 @@ class Case:
         evidence: whose parts are tasks.
         task: one of them.
         of: whose heads they are; empty: those of the task's own mask, or the only ones.
+        translation: whether it is a direction, whose sentences others may have, too.
     """
 
     evidence: Evidence
     task: str
     of: str = ""
+    translation: bool = True
 
     @property
     def condition(self) -> Condition | None:
@@ -154,10 +163,12 @@ class Case:
         if kind == SELECTED:
             return evidence.level(measure, own, self.task)
         if kind == RANDOM:
-            random, _ = beside_random(self.tests(measure))
+            random = self.beside(measure)
             kind = random.control if random else kind
         if (reference := evidence.reference(own, kind)) is not None:
             return evidence.level(measure, reference, self.task)
+        if kind == FOREIGN:  # numbered like draws, but each is a mask that was trained
+            return evidence.level(measure, evidence.of_control(own, kind)[0], self.task)
         return known(evidence.draws(measure, own, kind, self.task).mean)
 
     def value(self, measure: str, kind: str = SELECTED) -> float | None:
@@ -165,10 +176,29 @@ class Case:
         level = self.level(measure, kind)
         return level.value if isinstance(level, Level) else level
 
+    def change(self, measure: str, kind: str = SELECTED) -> Estimate | None:
+        """How far it is from the model as it is, over the same examples."""
+        level = self.level(measure, kind)
+        return level.change if isinstance(level, Level) else None
+
+    def random(self, measure: str, control: str) -> tuple[float, ...]:
+        """A measure under each draw of a control, in their order."""
+        own = self.condition
+        return () if own is None else self.evidence.draws(measure, own, control, self.task).each
+
+    @property
+    def written(self) -> str:
+        """What tells whether the task is done by what is written: ROUGE-L or accuracy."""
+        return "rouge_l" if self.translation else "accuracy"
+
     def tests(self, measure: str) -> Mapping[str, Tested]:
         """The tests of the heads by control."""
         own = self.condition
         return {} if own is None else self.evidence.against(measure, own, self.task)
+
+    def beside(self, measure: str, same_layers: bool = False) -> Tested | None:
+        """The test against random masks, or those of the same layers."""
+        return beside_random(self.tests(measure))[same_layers]
 
     def cell(self, measure: str, kind: str = SELECTED, why: str = NOT_RUN) -> Cell:
         """A measure on the paper's scale, with its interval where there is one."""
@@ -178,11 +208,13 @@ class Case:
         return Cell(None if level is None else level * scale, why=why)
 
 
-def case_in(result: ComparedResult | None, task: str, of: str = "") -> Case | None:
+def case_in(
+    result: ComparedResult | None, task: str, of: str = "", translation: bool = True
+) -> Case | None:
     """A task of a run; None where the run was not made, or lacks it."""
     if result is None or task not in result.evidence.single:
         return None
-    return Case(result.evidence, task, of)
+    return Case(result.evidence, task, of, translation)
 
 
 def cell_of(case: Case | None, measure: str, kind: str = SELECTED, why: str = NOT_RUN) -> Cell:
@@ -215,88 +247,109 @@ def with_measure(cases: Iterable[Case | None], measure: str) -> list[Case]:
     return [case for case in cases if case is not None and case.value(measure) is not None]
 
 
-def of_masks(
-    name: str,
-    cases: Sequence[Case],
-    measure: str,
-    task: str,
-    words: Mapping[str, str] = WORDS,
-) -> Claim:
-    """A claim that each of these masks does more than random ones of its size.
+def pooled(directions: Sequence[Estimate], words: Sequence[Estimate] = ()) -> Estimate:
+    """The mean of estimates of directions and word tasks; no interval where one has none.
 
-    It holds if the weakest of its tests does: each has to hold, so none is corrected for the
-    others, and the largest p is that of all (intersection-union test, Berger 1982). `task` says
-    what the cases are of, `words` how a sentence calls kinds of conditions.
+    Directions may be of the same sentences, so their errors are taken to go together: their
+    half-widths add up, those of word tasks in squares.
     """
-    tests = {}
-    for at, control in enumerate(("random", "same layers")):
-        own = [beside_random(case.tests(measure))[at] for case in cases]
-        known_ = [test for test in own if test is not None]
-        if len(known_) == len(own):
-            tests[control] = weakest(known_)
-    parts = []
-    for kind, word in words.items():
-        means = [mean for case in cases if (mean := case.value(measure, kind)) is not None]
-        if len(means) == len(cases):
-            parts.append(f"{SCALE.get(measure, 1.0) * fmean(means):.3f} {word}")
-    by = f"{MEASURES[measure][0]} {', '.join(parts)}; {_all_of(cases, task)}"
-    sign = 1 if "random" in tests and tests["random"].side == "higher" else -1
-    levels = [case.level(measure) for case in cases]
-    changes = [level.change if isinstance(level, Level) else None for level in levels]
-    return of_tests(name, tests, by, least(changes, sign))
+    every = [*directions, *words]
+    if not every:
+        return Estimate()
+    value = fmean(each.value for each in every)
+
+    def reach(half: Callable[[Estimate], float]) -> float:
+        return hypot(sum(map(half, directions)), *map(half, words)) / len(every)
+
+    below, above = reach(lambda own: own.value - own.low), reach(lambda own: own.high - own.value)
+    return Estimate(value, value - below, value + above)
 
 
-def weakest(tests: Sequence[Tested]) -> Tested:
-    """Of the tests of several tasks the figures that show least."""
+def over_tasks(cases: Iterable[Case], of: Callable[[Case], Estimate | None]) -> Estimate:
+    """The mean over tasks of an estimate of each."""
+    found = [(case.translation, of(case) or Estimate()) for case in cases]
+    return pooled(*([each for kind, each in found if kind is way] for way in (True, False)))
 
-    def most(name: str) -> float | None:
-        values = [getattr(test, name) for test in tests]
-        return None if None in values else max(values)
 
+def against_random(cases: Sequence[Case], measure: str, same_layers: bool = False) -> Tested | None:
+    """Masks of several tasks against random ones: the mean difference, and the rank of their mean
+    over tasks among the means of the draws of one number; None where a task has no such draws."""
+    tests = [test for case in cases if (test := case.beside(measure, same_layers)) is not None]
+    if not tests or len(tests) < len(cases):
+        return None
     sign = 1 if tests[0].side == "higher" else -1
+    own = sign * fmean(case.value(measure) or 0.0 for case in cases)
+    draws = [case.random(measure, test.control) for case, test in zip(cases, tests, strict=True)]
+    # A number that one of the tasks lacks is no draw of all of them.
+    as_far = [sign * fmean(each) >= own - CONSTANT for each in zip(*draws, strict=False)]
+
+    def difference(case: Case) -> Estimate | None:
+        test = case.beside(measure, same_layers)
+        return None if test is None else scaled(test.difference, measure)
+
     return replace(
         tests[0],
-        difference=least([test.difference for test in tests], sign),
-        p_examples=most("p_examples"),
-        p_draws=most("p_draws"),
-        least_p=most("least_p"),
-        draws=min(test.draws for test in tests),
+        part=WHOLE,
+        difference=over_tasks(cases, difference),
+        p_examples=None,
+        p_draws=(1 + sum(as_far)) / (1 + len(as_far)),
+        draws=len(as_far),
+        at_least_as_harmful=sum(as_far),
+        as_far=tuple(as_far),
+        least_p=least_p(len(as_far)),
     )
 
 
-def as_instructed(name: str, cases: Sequence[Case], measure: str, task: str) -> list[Claim]:
-    """The claim that the masked model reaches the instructed one, by paired intervals.
-
-    None where a task has no such interval.
-    """
-    tests = [case.tests(measure).get("instructed") for case in cases]
-    gaps = [test.difference for test in tests if test is not None and test.difference.bounded]
-    if not gaps or len(gaps) < len(cases):
-        return []
-    word, sign = MEASURES[measure]
-    better = sum(min(sign * gap.low, sign * gap.high) > 0 for gap in gaps)
-    worse = sum(max(sign * gap.low, sign * gap.high) < 0 for gap in gaps)
-    by = f"{word} better in {better} and worse in {worse} of {_all_of(cases, task)}"
-    return [of_interval(name, least(gaps, sign), by, "paired intervals", sign=sign)]
+def scaled(estimate: Estimate | None, measure: str) -> Estimate | None:
+    """An estimate on the paper's scale."""
+    if estimate is None:
+        return None
+    scale = SCALE.get(measure, 1.0)
+    return Estimate(scale * estimate.value, scale * estimate.low, scale * estimate.high)
 
 
-def least(differences: Sequence[Estimate | None], sign: int) -> Estimate:
-    """The bounds that lie least far on the side of `sign`; none where a difference has none."""
-    gaps = [gap for gap in differences if gap is not None and gap.bounded]
-    if not gaps or len(gaps) < len(differences):
-        return Estimate()
-    pick = min if sign > 0 else max
-    low, high = pick(gap.low for gap in gaps), pick(gap.high for gap in gaps)
-    return Estimate(low=low, high=high)
+def change(cases: Sequence[Case], measure: str, kind: str = SELECTED) -> Estimate:
+    """How far a measure is from that of the model as it is, the mean over tasks."""
+    return over_tasks(cases, lambda case: scaled(case.change(measure, kind), measure))
+
+
+def brought(key: str, cases: Sequence[Case], measure: str) -> Claim:
+    """The claim that masks make a model do tasks that it is not told to do: more than as it is, by
+    what the paper's gains leave at least, and more than random masks of their sizes."""
+    controls = {"random": False, "same layers": True}
+    found = {name: against_random(cases, measure, same) for name, same in controls.items()}
+    tests = {name: test for name, test in found.items() if test is not None}
+    gain, random = change(cases, measure), tests.get("random")
+    return of_effects(
+        published_claims(NAME)[key],
+        f"{levels_words(cases, measure)}; masked against as is {interval_words(gain)}",
+        [Effect(gain, least=GAIN), Effect(random.difference if random else Estimate())],
+        random,
+        sure="the change from the model as it is, the difference from random masks of the size, "
+        "and the rank of the mean over tasks among theirs",
+        note=same_layers(tests),
+    )
+
+
+def levels_words(cases: Sequence[Case], measure: str, words: Mapping[str, str] = WORDS) -> str:
+    """A measure as its mean over tasks by kind of condition, and of how many examples."""
+    parts = []
+    for kind, word in words.items():
+        means = [mean for case in cases if (mean := case.value(measure, kind)) is not None]
+        if cases and len(means) == len(cases):
+            parts.append(f"{SCALE.get(measure, 1.0) * fmean(means):.3f} {word}")
+    return f"{MEASURES[measure]} {', '.join(parts)} ({tasks_words(cases)})"
+
+
+def tasks_words(cases: Sequence[Case]) -> str:
+    """The number of directions and of word tasks, and that of their examples."""
+    ways = sum(case.translation for case in cases)
+    counts = {"direction": ways, "word task": len(cases) - ways}
+    sizes = [case.examples for case in cases]
+    many = " and ".join(count(number, name) for name, number in counts.items() if number)
+    return f"{many} of {' to '.join(dict.fromkeys((f'{min(sizes)}', f'{max(sizes)}')))} examples"
 
 
 def interval_words(gap: Estimate) -> str:
     """A difference with its interval in a sentence."""
     return f"{gap.value:+.3f} ({gap.low:+.3f} to {gap.high:+.3f})"
-
-
-def _all_of(cases: Sequence[Case], task: str) -> str:
-    """The number of tasks and of their examples."""
-    sizes = sorted(case.examples for case in cases)
-    size = " to ".join(dict.fromkeys((f"{sizes[0]}", f"{sizes[-1]}")))
-    return f"{len(cases)} {task}{'' if len(cases) == 1 else 's'} of {size} examples"

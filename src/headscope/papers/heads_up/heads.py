@@ -7,25 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import nan
 from statistics import fmean
 
 from headscope.estimates import Estimate
 from headscope.evidence.rows import ORIGINAL, SELECTED
-from headscope.papers.claims import LEVEL, claimed, of_interval
+from headscope.papers.claims import LEVEL, Effect, claimed, of_effects, of_heads
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
+    FOREIGN,
     MAIN,
     RANDOM,
     Case,
     case_in,
     cell_of,
-    of_masks,
+    change,
+    interval_words,
+    levels_words,
     partner,
     place_of,
 )
-from headscope.papers.heads_up.masks import of_tasks, others_of
+from headscope.papers.heads_up.masks import case_of, of_tasks, others_of
 from headscope.papers.heads_up.tasks import (
     DIRECTIONS,
+    NAME,
     NO_PAIRS,
     TABLE_1,
     TABLE_2,
@@ -37,13 +42,15 @@ from headscope.papers.heads_up.tasks import (
     word_tasks,
 )
 from headscope.papers.paper import AnyResult, Experiment, Missing, Needed, Setting, Step, Steps
+from headscope.papers.published import published_claims
 from headscope.papers.study_steps import shown_by
 from headscope.results.attention import AttentionResult
 from headscope.results.masked_tasks import FamilyTests
 from headscope.results.masks import BasePair, MasksResult
 from headscope.shown.blocks import NOT_RUN, Cell, Claim, Findings, Table, grid
-from headscope.shown.words import enumeration
+from headscope.shown.words import count, enumeration
 from headscope.studies.models import kin
+from headscope.verify.masked_tasks.conditions import ALL, UNUSED
 
 #: Of which base model the paper compares the masks of an instructed one.
 SIMILARITY = {MAIN: "Table 37", "Llama-3.1-8B": "Table 37"}
@@ -82,6 +89,7 @@ def _base_steps(setting: Setting) -> Steps:
     own = [runs.mask_step(setting, task) for task in tasks]
     for model in others:
         own += runs.compared_steps(setting, f"masks-of-{runs.slug(model)}", tasks, model)
+        own += [runs.swap_step(setting, task, model) for task in defaults(tasks)]
     return tuple(own)
 
 
@@ -95,8 +103,9 @@ def _base_needs(setting: Setting, element: str, steps: Sequence[Step]) -> Needed
 
 
 def _base(setting: Setting) -> Findings:
-    """Tables 5, 37 and 38: each task's mask of this model compared with the other model's."""
-    tables, claims = list[Table](), list[Claim]()
+    """Tables 5, 37 and 38: each task's mask of this model compared with the other model's; and what
+    the first other model's masks do to this one."""
+    tables, found = list[Table](), list[str]()
     for model in others_of(setting):
         result = _widest(setting, f"masks-of-{runs.slug(model)}", MasksResult)
         base = None if result is None else result.base
@@ -104,17 +113,34 @@ def _base(setting: Setting) -> Findings:
         if base is None:
             continue
         above = base.above_chance
-        gap = Estimate(above.mean, above.low, above.high)
         jaccard, chance = base.mean["jaccard"], base.mean["expected_exact"]
         over = sum(pair.jaccard > pair.expected_exact for pair in base.pairs)
-        name = f"its masks share more heads with those of {runs.slug(model)} than random ones would"
-        by = (
-            f"Jaccard index {jaccard.mean:.3f} on average, by chance {chance.mean:.3f}, above by "
-            f"{above.mean:.3f} ({above.low:.3f} to {above.high:.3f}); more than chance in {over} "
-            f"of {len(base.pairs)} tasks"
+        found.append(
+            f"The Jaccard index with the masks of {runs.slug(model)} is {jaccard.mean:.3f} on "
+            f"average, by chance {chance.mean:.3f}, above by {above.mean:.3f} ({above.low:.3f} to "
+            f"{above.high:.3f}); it is above chance in {over} of {len(base.pairs)} tasks."
         )
-        claims.append(of_interval(name, gap, by, "an interval over tasks", sign=1))
-    return claimed(Findings(), *claims, tables=tables, in_words=True)
+    told = Findings(found=" ".join(found), sure="The interval is over tasks." if found else "")
+    return claimed(told, *_swapped(setting), tables=tables, in_words=True)
+
+
+def _swapped(setting: Setting) -> list[Claim]:
+    """That masks of another model, the first given, lower the loss of tasks without instruction."""
+    model, tasks = next(iter(others_of(setting)), ""), defaults(_of_others(setting))
+    tests = (case_of(setting, task, runs.swap_name(task, model)) for task in tasks)
+    cases = [case for case in tests if case and case.value("nll", FOREIGN) is not None]
+    if not cases:
+        return []
+    words = {ORIGINAL: "as is", FOREIGN: f"under masks of {runs.slug(model)}"}
+    lower = change(cases, "nll", FOREIGN)
+    return [
+        of_effects(
+            published_claims(NAME)["swap"],
+            f"{levels_words(cases, 'nll', words)}; change {interval_words(lower)}",
+            [Effect(lower, sign=-1)],
+            sure="the change in loss under the other model's masks",
+        )
+    ]
 
 
 def _base_table(setting: Setting, other: str, pairs: Sequence[BasePair]) -> Table:
@@ -156,7 +182,7 @@ def _map_steps(setting: Setting) -> Steps:
 
 
 def _maps(setting: Setting) -> Findings:
-    """Where masks keep heads; that two directions' masks share more heads than random ones."""
+    """Where masks keep heads, and how many of them the masks of two directions share."""
     result = _widest(setting, _COMPARED, MasksResult)
     if result is None:
         return Findings()
@@ -165,20 +191,16 @@ def _maps(setting: Setting) -> Findings:
     pairs = [pair for pair in result.pairs if pair.relation is not None]
     if not pairs:
         return shown
-    largest = max(pair.p_value for pair in pairs)
     jaccard, chance = (
         fmean(getattr(pair, key) for pair in pairs) for key in ("jaccard", "expected_exact")
     )
     low = sum(pair.p_value <= LEVEL for pair in pairs)
-    by = (
-        f"Jaccard index {jaccard:.2f} on average, {chance:.2f} by chance; p at most {LEVEL} in "
-        f"{low} of {len(pairs)} pairs, the largest {largest:.2g}"
+    found = (
+        f"The masks of two directions have a Jaccard index of {jaccard:.2f} on average, "
+        f"{chance:.2f} by chance; p is at most {LEVEL} in {low} of {count(len(pairs), 'pair')} "
+        "(hypergeometric, over the heads of all layers)."
     )
-    holds = True if largest <= LEVEL else None
-    decides = "" if holds else "more masks of each direction, from other seeds"
-    tested = "random sets of as many heads (hypergeometric)"
-    name = "the masks of every two directions share more heads than random ones would"
-    return claimed(shown, Claim(name, holds, by, tested, decides=decides), in_words=True)
+    return replace(shown, found=" ".join(filter(None, [shown.found, found])))
 
 
 MAPS = Experiment(
@@ -207,8 +229,8 @@ def _families(setting: Setting) -> Findings:
         result = setting.read(run.name, FamilyTests)
         tables.append(_family_table(setting, tasks, run, result))
         if result is not None:  # the last is the paper's
-            sure = _family_sure(result, run)
-            shown = claimed(Findings(sure=sure), *_family_claims(result, tasks), in_words=True)
+            told = Findings(found=_without(result, tasks), sure=_family_sure(result, run))
+            shown = claimed(told, *_shared(setting, result), in_words=True)
     return replace(shown, tables=tables)
 
 
@@ -256,42 +278,65 @@ def _family_table(
         f"with {how}"
     )
     note = (
-        "All: heads that every mask keeps; a language: those that every mask of its directions "
-        f"keeps; unused: those that none keeps. Random: as many others, mean of {draws} draws."
+        f"All: of the heads that every mask keeps those {runs.shared_heads(setting)} (or fewer) "
+        "whose smallest weight over the masks is the largest; a language: those that every mask of "
+        "its directions keeps; unused: those that none keeps. Random: as many others, mean of "
+        f"{draws} draws."
     )
     return place.grid(title, ("instructed", *rows), (_LEFT, *tasks), shown, "nll", note)
 
 
-def _family_claims(result: FamilyTests, tasks: Sequence[str]) -> list[Claim]:
-    """That translation needs what masks share, and gains without what none keeps, by loss.
+def _shared(setting: Setting, result: FamilyTests) -> list[Claim]:
+    """That instructed translation needs the heads that all masks keep.
 
-    A language's heads are tested in its own directions.
+    Open where the loss without as many random heads is not below that without an instruction: the
+    task is gone then, whatever is removed.
     """
-    tested = [family for family in result.details.families if family.tested]
-    languages = [family.name for family in tested if family.name not in ("all", "unused")]
-    claims = []
-    for names, heads, does in (
-        (["all"], "the heads that every mask keeps", "needs"),
-        (languages, "the heads that every mask of a language keeps", "needs"),
-        (["unused"], "the heads that no mask keeps", "gains without"),
-    ):
-        own = [family for family in tested if family.name in names]
-        sizes = [family.removed for family in own] or [0]
-        size = " to ".join(dict.fromkeys(str(pick(sizes)) for pick in (min, max)))
-        every = [
-            Case(result.evidence, name, family.name)
-            for family in own
-            for name in tasks
-            if name in family.tasks
+    evidence, family = result.evidence, result.details.families[0]
+    own = next((condition for condition in evidence.selected if condition.of == ALL), None)
+    if own is None:
+        return []
+    ways = [task for task in directions(setting) if task.name in result.details.tasks]
+    plain = [case_of(setting, task, runs.proof_name(task)) for task in ways]
+    known = [loss for case in plain if case and (loss := case.value("nll", ORIGINAL)) is not None]
+    bare = fmean(known) if known and len(known) == len(ways) else None
+
+    def by(now: float, loss: Estimate, random: float) -> str:
+        instructed = evidence.level("nll")
+        return (
+            f"loss {instructed.value if instructed else nan:.3f} instructed, {now:.3f} without "
+            f"{family.removed} heads that all {len(family.tasks)} masks keep, {random:.3f} without "
+            "as many random ones"
+            + ("" if bare is None else f", {bare:.3f} with all heads and no instruction")
+            + f" ({count(len(result.details.tasks), 'direction')}); change {interval_words(loss)}"
+        )
+
+    claim = of_heads(published_claims(NAME)["shared"], evidence, "nll", own, by)
+    random = evidence.draws("nll", own, RANDOM).mean
+    why = ""
+    if bare is None:
+        why = "the loss without an instruction, which the control is held against, was not measured"
+    elif not random < bare:
+        why = "random removal of this size does more than a missing instruction: no control"
+    return [replace(claim, p=1.0, p_against=1.0, decides=why) if why else claim]
+
+
+def _without(result: FamilyTests, tasks: Sequence[str]) -> str:
+    """What removing the heads of a language, and those that no mask keeps, does, in sentences."""
+    found, of = list[str](), result.details.families
+    for family in (family for family in of if family.tested and family.name != ALL):
+        name = (
+            "that no mask keeps" if family.name == UNUSED else f"that masks of {family.name} share"
+        )
+        cases = [
+            case
+            for task in tasks
+            if task in family.tasks and (case := case_in(result, task, family.name))
         ]
-        cases = [case for case in every if case.value("nll") is not None]
-        if cases:
-            words = {"original": "with all heads", "selected": f"without these {size}"}
-            words[RANDOM] = "without random ones"
-            what = "direction" if names != languages else "case"
-            claim = f"instructed translation {does} {heads}, by loss"
-            claims.append(of_masks(claim, cases, "nll", what, words))
-    return claims
+        words = {ORIGINAL: "with all heads", SELECTED: f"without the {family.removed} {name}"}
+        told = levels_words(cases, "nll", words | {RANDOM: "without random ones"}) if cases else ""
+        found += [f"{told[:1].upper()}{told[1:]}."] if told else []
+    return " ".join(found)
 
 
 def _family_sure(result: FamilyTests, run: runs.Families) -> str:
@@ -392,19 +437,18 @@ def _attention(setting: Setting) -> Findings:
         "The heads of the mask differ from random sets of as many heads (p below 0.05, two-sided) "
         f"in {low} of {len(ran)} tasks."
     )
-    return claimed(Findings(sure=sure), _looks(ran), tables=[table], in_words=True)
+    return Findings((table,), found=_looks(ran), sure=sure)
 
 
-def _looks(ran: Sequence[Case]) -> Claim:
-    """That a mask is no choice of heads that look at the right word, which is described."""
-    words, signs = [], list[bool]()
+def _looks(ran: Sequence[Case]) -> str:
+    """In how many tasks heads of the mask look at the right word more than the others."""
+    words = []
     for kind, where in (("instructed", "instructed"), ("selected", "under the mask")):
         gaps = [gap for case in ran if (gap := case.value("in_minus_out", kind)) is not None]
-        more = [gap > 0 for gap in gaps]
-        words.append(f"{where} in {sum(more)} of {len(more)}")
-        signs += more
-    name = "heads in the mask do not look at the right word more than heads outside it"
-    return Claim(name, sum(signs) <= len(signs) / 2, f"more {', '.join(words)} tasks")
+        words.append(f"{where} in {sum(gap > 0 for gap in gaps)} of {count(len(gaps), 'task')}")
+    return (
+        f"Heads in the mask look at the right word more than heads outside it {', '.join(words)}."
+    )
 
 
 ATTENTION = Experiment(

@@ -10,19 +10,22 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from headscope.papers.cells import Place, with_published
-from headscope.papers.claims import claimed
+from headscope.papers.claims import Effect, claimed, of_effects
 from headscope.papers.heads_up import runs
 from headscope.papers.heads_up.cells import (
     ANOTHER,
     CONDITIONS,
+    FOREIGN,
     MAIN,
     ONCE,
     RANDOM,
     Case,
-    as_instructed,
+    brought,
     case_in,
     cell_of,
-    of_masks,
+    change,
+    interval_words,
+    levels_words,
     partner,
     place_of,
     samples,
@@ -46,7 +49,7 @@ from headscope.papers.heads_up.tasks import (
     word_tasks,
 )
 from headscope.papers.paper import Experiment, Missing, Needed, Setting, Step, Steps
-from headscope.papers.published import paper_model
+from headscope.papers.published import paper_model, published_claims
 from headscope.papers.study_steps import joined, shown_by
 from headscope.results.mask import FoundMask
 from headscope.results.masked_tasks import MaskedTask, MaskTests, ScaledTask, ScalingTests
@@ -104,7 +107,7 @@ def results_of(setting: Setting, task: Task, step: str) -> MaskedTask | None:
 
 def case_of(setting: Setting, task: Task, step: str, of: str = "") -> Case | None:
     """The test of a task's mask in the run of a step; None where it was not made."""
-    return case_in(setting.read(step, MaskTests), task.name, of)
+    return case_in(setting.read(step, MaskTests), task.name, of, task.translation)
 
 
 def proofs_of(setting: Setting, tasks: Iterable[Task], kind: runs.Kind = "") -> dict[str, Proof]:
@@ -191,7 +194,7 @@ def conditions_table(
         row: str | None = condition
         if condition == ANOTHER:
             row, why = partner(place, proof.other), "not run" if proof.other else "no other model"
-            own = cell_of(proof.swapped, measure, "foreign", why)
+            own = cell_of(proof.swapped, measure, FOREIGN, why)
         else:
             own = cell_of(proof.own, measure, CONDITIONS[condition])
         return replace(own, published=row and place.value(row, proof.column, measure))
@@ -211,50 +214,41 @@ def conditions_table(
     return Table(title, tuple(columns), tuple(rows), place.reference, note)
 
 
-def without_instruction(cases: Sequence[Case], measure: str, what: str, task: str) -> list[Claim]:
-    """That masks bring `what` out in every task, and do at least as well as an instruction.
-
-    A claim by loss and a claim by what the model writes are two claims.
-    """
-    end = ", by loss" if measure == "nll" else ""
-    out = f"masks bring {what} out without an instruction{end}"
-    reached = f"masks do at least as well as an instruction in every {task}{end}"
-    return [
-        of_masks(out, cases, measure, task),
-        *as_instructed(reached, cases, measure, task),
-    ]
-
-
 def _masks(
+    key: str,
     main: str,
     tasks_of: Callable[[Setting], tuple[Task, ...]],
     measures: tuple[str, ...],
-    words: tuple[str, str],
+    kind: str,
     data: str | None,
 ) -> Callable[[Setting], Findings]:
-    """The tables of the default tasks and of all, and the claims of masks without an instruction.
+    """The tables of the default tasks and of all, and the claim of masks without an instruction.
 
-    `main` is the paper's table of default tasks; `words` are what masks bring out, and what a task
-    is called.
+    `main` is the paper's table of default tasks; the last of the measures is that of the claim, the
+    others are described; `kind` is what a task is called.
     """
 
     def show(setting: Setting) -> Findings:
-        tasks, (what, kind) = tasks_of(setting), words
+        tasks = tasks_of(setting)
         proofs = proofs_of(setting, tasks)
         shown = {task.name: proofs[task.name] for task in defaults(tasks)}
         other = next((proof.other for proof in proofs.values() if proof.other), None)
         note = f"The other model is {runs.slug(other)}." if other else ""
         first = place_of(setting, main, data)
         tables = [conditions_table(f"Masks of {kind}s", first, shown, measures, note, heads=True)]
-        claims = list[Claim]()
+        found, claims = list[str](), list[Claim]()
         for measure in measures:
             place = place_of(setting, TABLES[measure], data)
             title = f"{TITLES[measure]} of every {kind}"
             tables.append(conditions_table(title, place, proofs, (measure,)))
             cases = with_measure((proof.own for proof in shown.values()), measure)
-            claims += without_instruction(cases, measure, what, kind) if cases else []
-        sure = ONCE if claims else ""
-        return claimed(Findings(sure=sure), *claims, tables=tables, in_words=True)
+            if cases and measure == measures[-1]:
+                claims = [brought(key, cases, measure)]
+            elif cases:
+                words = levels_words(cases, measure)
+                found.append(f"{words[:1].upper()}{words[1:]}.")
+        told = Findings(found=" ".join(found), sure=ONCE if found or claims else "")
+        return claimed(told, *claims, tables=tables, in_words=True)
 
     return show
 
@@ -275,7 +269,7 @@ MASKS = Experiment(
     ("Table 1", *(f"Table {number}" for number in range(12, 32))),
     "Masks that make the model translate without an instruction",
     lambda setting: _mask_steps(setting, directions(setting), NO_PAIRS),
-    _masks("Table 1", directions, ("nll", "rouge_l"), ("translation", "direction"), "XNLI"),
+    _masks("translate", "Table 1", directions, ("nll", "rouge_l"), "direction", "XNLI"),
     _translation_needs,
 )
 WORD_MASKS = Experiment(
@@ -283,7 +277,7 @@ WORD_MASKS = Experiment(
     ("Table 2", *(f"Table {number}" for number in range(32, 36))),
     "Masks that make the model do word tasks without an instruction",
     lambda setting: _mask_steps(setting, word_tasks(setting), NO_TASKS),
-    _masks("Table 2", word_tasks, ("accuracy",), ("answers", "word task"), None),
+    _masks("words", "Table 2", word_tasks, ("accuracy",), "word task", None),
     _words_needs,
 )
 
@@ -353,14 +347,12 @@ def _shots(setting: Setting) -> Findings:
         for cell in last.cells
     )
     table = replace(table, rows=(*rows, replace(last, cells=tuple(cells))))
-    plain, cases = (
+    plain, behind = (
         with_measure((tests[task.name, masked, ""] for task in shown), "accuracy")
         for masked in (False, True)
     )
-    name = "masks made behind five examples do at least as well there as an instruction in every"
-    claims = as_instructed(f"{name} word task", cases, "accuracy", "word task")
     if not plain:
-        return claimed(Findings(), *claims, tables=[table], in_words=True)
+        return claimed(Findings(), tables=[table])
     better = sum(
         (case.value("accuracy") or 0.0) > (case.value("accuracy", "original") or 0.0)
         for case in plain
@@ -369,8 +361,10 @@ def _shots(setting: Setting) -> Findings:
         f"Behind five examples the mask trained without them helps in {better} of {len(plain)} "
         "word tasks."
     )
+    if behind:
+        found += f" Masks trained behind five examples: {levels_words(behind, 'accuracy')}."
     sure = "Intervals are Wilson's over the held-out words."
-    return claimed(Findings((), (), found, sure), *claims, tables=[table], in_words=True)
+    return claimed(Findings((), (), found, sure), tables=[table])
 
 
 SHOTS = Experiment(
@@ -482,7 +476,7 @@ def _experts(setting: Setting) -> Findings:
         tables.append(conditions_table(title, place, proofs, (measure,), conditions=names))
     cases = with_measure((proof.own for proof in proofs.values()), "nll")
     # The claims about these masks are Table 1's.
-    found = f"Masks: {of_masks('', cases, 'nll', 'direction').by}." if cases else ""
+    found = f"Masks: {levels_words(cases, 'nll')}." if cases else ""
     return Findings(tuple(tables), (), found, ONCE if found else "")
 
 
@@ -565,9 +559,9 @@ def _scaled(setting: Setting) -> Findings:
         return claimed(Findings(), tables=tables)
     tables.append(_changed_outputs(setting, ran))
     curves = joined(shown_by(setting, f"scaling-{name}", f"{name}: loss by α") for name in ran)
-    return claimed(
-        replace(curves, found=""), *_scaled_claims(ran, cases), tables=tables, in_words=True
-    )
+    known = with_measure((cases[name] for name in ran), "bleu_published")
+    claims = [_silenced(known)] if known else []
+    return claimed(replace(curves, found=""), *claims, tables=tables, in_words=True)
 
 
 def _bleu(
@@ -621,20 +615,18 @@ def _changed_outputs(setting: Setting, names: Iterable[str]) -> Table:
     return Table(title, columns, tuple(rows), place.reference, note)
 
 
-def _scaled_claims(ran: Mapping[str, ScaledTask], every: Mapping[str, Case | None]) -> list[Claim]:
-    """That the scaled mask helps an instructed model, where an α below 1 was chosen."""
-    words = {"original": "instructed", "selected": "scaled"}
-    words[RANDOM] = "with random masks scaled"
-    own = [every[name] for name, task in ran.items() if task.best < 1]
-    cases, claims = [case for case in own if case is not None], []
-    for measure, gain in (("bleu_published", "higher BLEU"), ("nll", "lower loss")):
-        name = f"instructed translation has a {gain} with the other heads turned down"
-        claims.append(
-            of_masks(name, cases, measure, "direction", words)
-            if cases
-            else Claim(name, None, "α = 1 is best in every direction", decides="more examples")
-        )
-    return claims
+def _silenced(cases: Sequence[Case]) -> Claim:
+    """That an instructed model gains from the heads outside the mask at 0; what it gains with them
+    at the best α, which may be 1, is described."""
+    words = {"original": "instructed", _SCALED["mask"]: "with the other heads at 0"}
+    words["selected"] = "with the other heads at the best α"
+    measure, gain = "bleu_published", change(cases, "bleu_published", _SCALED["mask"])
+    return of_effects(
+        published_claims(NAME)["silenced"],
+        f"{levels_words(cases, measure, words)}; at 0 against instructed {interval_words(gain)}",
+        [Effect(gain)],
+        sure="the change in BLEU of the instructed model with the other heads removed",
+    )
 
 
 SCALING = Experiment(

@@ -164,11 +164,12 @@ def _notes(setting: Setting) -> tuple[str, ...]:
         "sentence is not printed."
     )
     return (
-        "Figures of several directions or tasks are means; claims are tested in each of them, by "
-        "the tests of the weakest. NLL is the mean over sentences of the mean over the output's "
-        "tokens, in nats, which the paper calls PPL. Random masks keep as many heads, mean of the "
-        "draws. An answer counts as right where it stands among ten tokens that are written, as in "
-        "the paper (of some tasks only at the start).",
+        "Figures of several directions or tasks are means, and claims are about these. Directions "
+        "may be of the same sentences, so their intervals are as wide on average as those of one. "
+        "NLL is the mean over sentences of the mean over the output's tokens, in nats, which the "
+        "paper calls PPL. Random masks keep as many heads, mean of the draws. An answer counts as "
+        "right where it stands among ten tokens that are written, as in the paper (of some tasks "
+        "only at the start).",
         f"{words} {directed}",
         f"Weights of a negative start begin around -3; noise and order follow from the seed, "
         f"{setting.seed}.",
@@ -212,7 +213,7 @@ PAPER = Paper(
         "the same size.",
     ),
     experiments=EXPERIMENTS,
-    answer=answering(EXPERIMENTS),
+    answer=answering("heads-up", EXPERIMENTS),
     steered=frozenset(("limit", "draws", "shots", "chat", "instruction", "steps", "protocol")),
     notes=_notes,
 )

@@ -21,7 +21,7 @@ from headscope.papers.heads_up.tasks import (
     of_printed,
 )
 from headscope.papers.paper import Setting, Step
-from headscope.papers.published import ANY, paper_model, value
+from headscope.papers.published import ANY, paper_model, published_claims, value
 from headscope.papers.study_steps import study_step
 from headscope.papers.work import read, written
 from headscope.studies.compare.masks import CompareMasks
@@ -34,6 +34,7 @@ from headscope.studies.verify.families import VerifyFamilies
 from headscope.studies.verify.mask import VerifyMask
 from headscope.studies.verify.one_by_one import OneByOne
 from headscope.studies.verify.scaling import VerifyScaling
+from headscope.verify.masked_tasks.conditions import ALL
 from headscope.verify.one_by_one_steps import Order
 
 #: How a mask is trained: as in the main text, from hardly any head, on queries, with gates of
@@ -66,11 +67,16 @@ PROMPTS = {True: 10, False: 1}
 _RANDOM_ORDERS = 2
 #: The share of the work that is left, since steps share the layers below what they change.
 _SHARED = 0.6
-#: The claims of the paper that have p over draws, and the draws after which one can hold.
-CLAIMS = 9
+#: The claims of the paper, and the draws after which one of them can hold.
+CLAIMS = len(published_claims(NAME))
 DRAWS = draws_for(CLAIMS, LEVEL)
+#: Random masks where no claim rests on them, as many as the least p of 0.05 takes.
+_NOTED_DRAWS = 19
 #: Shuffled masks that are scaled likewise for Figure 6, which only shows them; the paper has none.
 _GRID_DRAWS = 2
+#: The share of all heads that every mask keeps in the paper (section 4), and which of those are
+#: removed here, the surest: of few and large masks all are so many that any removal is harmful.
+SHARED = 177 / 1024
 #: Shuffled masks of Table 7: few, because the p-values are of random sets of heads.
 _ATTENTION_DRAWS = 3
 
@@ -126,12 +132,22 @@ def _whole(name: str, translation: bool, model: str | None = None) -> int:
 
 
 def draws_of(setting: Setting, text: bool = True) -> int:
-    """Random sets of each kind, of which the paper has one.
+    """Random sets of each kind for a claim; the paper has one.
 
-    Of the bundled model as many as let one of the paper's claims hold, at most (see
-    `Setting.ends_early`); of others fewer where the model writes than where losses alone are taken.
+    Of the bundled model as many as let one of the paper's claims hold; of others fewer where the
+    model writes than where losses alone are taken.
     """
     return setting.steering.draws or (DRAWS if setting.pocket else 39 if text else 99)
+
+
+def noted_draws(setting: Setting) -> int:
+    """Random sets of each kind that are only shown."""
+    return setting.steering.draws or _NOTED_DRAWS
+
+
+def shared_heads(setting: Setting) -> int:
+    """How many of the heads that all masks keep are removed at most."""
+    return round(SHARED * setting.geometry.total)
 
 
 def mask_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
@@ -158,15 +174,15 @@ def mask_test_step(
     foreign: str | None = None,
     hybrid: str | None = None,
     other: str | None = None,
-    drawn: bool = False,
+    draws: int = 0,
     extended: bool = False,
 ) -> Step:
-    """Test the mask of a step on a task, and random ones where `drawn`.
+    """Test the mask of a step on a task, and so many random ones of each kind.
 
     `foreign` and `hybrid` name the steps of other masks, `other` is the model where it is another.
+    Draws are not ended early: a claim is about several tasks, which have the same draws.
     """
     others = [step for step in (foreign, hybrid) if step is not None]
-    draws = draws_of(setting) if drawn else 0
 
     def settings(setting: Setting) -> VerifyMask:
         return VerifyMask(
@@ -174,7 +190,6 @@ def mask_test_step(
             tasks=task.choice,
             model=_model(setting, other),
             draws=draws,
-            claims=setting.claims(),
             seed=setting.seed,
             foreign=() if foreign is None else (str(setting.at(foreign)),),
             hybrid=None if hybrid is None else str(setting.at(hybrid)),
@@ -184,18 +199,19 @@ def mask_test_step(
         )
 
     work = evaluation_work(setting, task, 3 + len(others) + 2 * draws)
-    at_most = drawn and setting.ends_early
-    return study_step(
-        "verify mask", settings, name, title, work, (mask, *others), extended, at_most
-    )
+    return study_step("verify mask", settings, name, title, work, (mask, *others), extended)
 
 
 def proof_step(setting: Setting, task: Task, kind: Kind = "", other: str | None = None) -> Step:
-    """Test a mask: as is, instructed, masked, and under shuffled masks of both kinds."""
+    """Test a mask: as is, instructed, masked, and under shuffled masks of both kinds.
+
+    Claims are about this model's masks of the default tasks.
+    """
     mask, name = mask_name(task, kind, other), proof_name(task, kind, other)
     title, extended = f"{mask} on held-out examples", bool(kind) or not task.default
+    draws = noted_draws(setting) if extended or other else draws_of(setting)
     return mask_test_step(
-        setting, name, title, task, mask, other=other, drawn=True, extended=extended
+        setting, name, title, task, mask, other=other, draws=draws, extended=extended
     )
 
 
@@ -217,7 +233,7 @@ def swap_step(setting: Setting, task: Task, other: str) -> Step:
 
 def scaling_step(setting: Setting, task: Task) -> Step:
     """Scale the heads outside a mask by values from 0 to 1."""
-    draws = draws_of(setting)
+    draws = noted_draws(setting)
     grid_draws = min(_GRID_DRAWS, draws)
     values = 11 + 10 * grid_draws + 2
     # Half of the examples each; all are instructed but the last two of the values.
@@ -277,8 +293,9 @@ class Families:
             masks=masks,
             tasks=replace(self.tasks[0].choice, pair=pairs, data=data),
             model=_model(setting),
+            k=shared_heads(setting),
             draws=draws_of(setting, text=False),
-            claims=setting.claims(),
+            claims=setting.claims(ALL),
             seed=setting.seed,
             batch_tokens=setting.batch_tokens,
             # Directions of one parallel corpus share sentences: what one holds out is among what
@@ -362,7 +379,7 @@ def states_steps(setting: Setting, task: Task) -> tuple[Step, ...]:
     """The mask of a task, and the states under it."""
     name = states_name(setting, task)
     printed = bool(setting.data.pairs) and name != STATES  # Table 4's own
-    mask, draws = mask_step(setting, task), draws_of(setting)
+    mask, draws = mask_step(setting, task), noted_draws(setting)
 
     def settings(setting: Setting) -> CompareStates:
         return CompareStates(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 from typing import Any
@@ -11,26 +11,34 @@ from headscope.data.languages import language_name
 from headscope.estimates import Estimate
 from headscope.evidence.rows import SHARE, Condition, Evidence
 from headscope.papers.cells import table, with_published
-from headscope.papers.claims import LEVEL, OPPOSITE, claimed, of_heads
+from headscope.papers.claims import (
+    Effect,
+    claimed,
+    either,
+    of_count,
+    of_effects,
+    of_heads,
+)
 from headscope.papers.lahis.scale import (
     HEADS,
     PAPER_SCALE,
-    parts,
+    question_parts,
     settings_said,
     step_name,
-    step_of,
 )
 from headscope.papers.lahis.steps import LOSSES, LOSSES_MOVING
 from headscope.papers.paper import Setting
-from headscope.papers.published import ANY, source, value
+from headscope.papers.published import ANY, PublishedClaim, published_claims, source, value
 from headscope.papers.study_steps import joined, of_run, shown_by, titled
 from headscope.results.lahis import LahisResult
-from headscope.results.language_texts import OwnText, TextWithoutHeads, TextWithoutLayers
+from headscope.results.language_texts import TextWithoutHeads, TextWithoutLayers
 from headscope.results.soft_gate import SoftGateResult
 from headscope.results.writing import OffTarget, Steering, Summaries, Transfer
 from headscope.shown.blocks import Cell, Claim, Findings, Reference, p_cell
 from headscope.shown.words import count
-from headscope.verify.writing.measures import OWN, A, B
+from headscope.verify.language_texts.conditions import OWN
+from headscope.verify.language_texts.evidence import CONTRAST
+from headscope.verify.writing.measures import A, B
 
 #: What no interval of an experiment holds.
 SAMPLE = (
@@ -39,6 +47,7 @@ SAMPLE = (
     "interval here holds that uncertainty."
 )
 MODELS = "Aya-23-8B, Llama-3.2-3B, Mistral-7B-v0.1"
+CLAIMS = published_claims("lahis")
 
 
 def notes(setting: Setting) -> tuple[str, ...]:
@@ -48,6 +57,10 @@ def notes(setting: Setting) -> tuple[str, ...]:
         # Our sources have the paper's abstract and the published code's description, and no table.
         "No published figure is at hand but the numbers of documents that a language is scored on "
         f"({PAPER_SCALE.found:,}) and of trained gates; the paper's models are {MODELS}.",
+        "Results are stated in the abstract alone. The names of experiments are those of the "
+        "readme, which has no outcomes; what is done to how many heads is from the published code. "
+        "The gate that stays, repeated sentences, sets of the same layers and trained gates of "
+        "random heads are ours.",
     ]
     heads = setting.read(HEADS, LahisResult)
     if heads is not None:
@@ -79,20 +92,26 @@ def show_importance(setting: Setting) -> Findings:
 
 @of_run(HEADS, LahisResult, "Shared heads")
 def show_sets(setting: Setting, found: LahisResult, shown: Findings) -> Findings:
-    """General and specific heads, which is described: what they do is tested elsewhere."""
+    """Specific heads, which are described, and whether general ones are more than by chance."""
     sizes = [len(language.specific) for language in found.languages.values()]
-    by = (
-        f"{_span(sizes, 0)} each, which a quantile makes, so that this is no finding; what they do "
-        "is tested"
+    described = (
+        f"{_span(sizes, 0)} heads are specific to each language, which the quantile makes, so that "
+        "this is no finding."
     )
-    claims = [Claim("every language has heads specific to it", min(sizes) > 0, by)]
-    if found.general_in is not None:
-        by = (
-            f"{len(found.general)} in at least {found.general_in} of {len(sizes)} languages, "
-            f"where chance gives {found.general_expected:.2g}"
-        )
-        claims.append(Claim("some heads are general", bool(found.general), by))
-    return claimed(shown, *claims)
+    shown = replace(shown, found=f"{shown.found} {described}")
+    if found.general_expected is None:
+        return shown
+    by = (
+        f"{count(len(found.general), 'head')} in at least {found.general_in} of {len(sizes)} "
+        f"languages, where chance gives {found.general_expected:.2g}"
+    )
+    tested = (
+        "the number of heads against random sets of the languages' sizes (Poisson), which need not "
+        "lie in the same layers as important heads do"
+    )
+    number = len(found.general)
+    claim = of_count(CLAIMS["general"], by, number, found.general_expected, sure=tested)
+    return claimed(shown, claim)
 
 
 # Losses of text
@@ -101,78 +120,70 @@ def show_sets(setting: Setting, found: LahisResult, shown: Findings) -> Findings
 @of_run(_step(LOSSES), TextWithoutHeads, "Values and tests")
 def show_perplexity(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
     """Each language's text without its own heads, without random ones, and as it is."""
-    table = found.evidence
-    claims = [
-        _needed(code, table, condition)
-        for code in table.parts
-        for condition in table.selected
-        if condition.of == code
-    ]
-    none = "No language has heads of its own here, so none could be removed."
-    return claimed(replace(shown, found=shown.found if table.selected else none), *claims)
-
-
-def _needed(code: str, table: Evidence, condition: Condition) -> Claim:
-    """That a language's text needs the heads specific to it."""
+    table, own = found.evidence, _own(found)
+    if not table.selected:
+        none = "No language has heads of its own here, so none could be removed."
+        return replace(shown, found=none)
+    if own is None:
+        return shown
+    rows = [(table.level("nll", each, each.of), each) for each in table.selected]
+    alone = [row.change for row, each in rows if row and row.change and each.k == own.k]
 
     def by(value: float, change: Estimate, random: float) -> str:
-        base = table.level("nll", None, code)
         return (
-            f"{change.value:+.3f} nats a token, {random - (base.value if base else 0.0):+.3f} "
-            f"without random heads; {base.examples if base else 0} documents"
+            f"own text {_nats(change)}, {random - (value - change.value):+.3f} without random "
+            f"heads; {_above(alone)}; {_documents(table)}"
         )
 
-    name = f"text in {code} needs the heads specific to it"
-    return of_heads(name, table, "nll", condition, by, code)
+    return claimed(shown, of_heads(CLAIMS["own"], found.details.together, "nll", own, by))
 
 
 @of_run(_step(LOSSES), TextWithoutHeads, "Heads and texts", "Heads and texts, minus random heads")
 def show_cross(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Findings:
     """Heads of one language, text of another."""
-    conditions = {
-        condition.id
-        for condition in found.evidence.selected
-        if condition.of in found.evidence.parts
-    }
-    if not conditions:
+    table, together, own = found.evidence, found.details.together, _own(found)
+    heads = [each for each in table.selected if each.of in table.parts]
+    if not heads:
         none = "No language has heads of its own here, so there is nothing to cross."
         return Findings(found=none)
-    own = [loss for loss in found.details.own if loss.condition in conditions]
-    if not own:
+    if not found.details.own:
         return replace(shown, found="With text of one language nothing can be crossed.")
-    return claimed(shown, own_most(found.evidence, own))
-
-
-def own_most(table: Evidence, own: Sequence[OwnText]) -> Claim:
-    """That every language's own text suffers, and most, each by tests of its own.
-
-    As all of them have to hold, none is corrected. A loss that falls less is no harm.
-    """
-    by_id = {condition.id: condition for condition in table.conditions}
-    changes, n = {}, len(own)
-    for row in own:
-        level = table.level("nll", by_id[row.condition], row.language)
-        changes[row.language] = level.change if level and level.change else Estimate()
-    signs = [{_sign(row.difference), _sign(changes[row.language])} for row in own]
-    most = sum(row.difference.value > 0 and changes[row.language].value > 0 for row in own)
-    both = signs.count({1})
-    drawn = [row.p_draws["random"] for row in own if "random" in row.p_draws]
-    levels = [table.level("nll", None, part) for part in table.parts]
-    documents = _span([level.examples for level in levels if level], 0)
+    contrast = together.level(CONTRAST, own) if own else None
+    if own is None or contrast is None or contrast.change is None:
+        return shown
+    same = {each.id for each in heads if each.k == own.k}
+    alone = [row.mean_difference for row in found.details.own if row.condition in same]
     by = (
-        f"in {most} of {n} languages, in {both} with both intervals above zero; {documents} "
-        "documents each"
+        f"own text minus the mean of others {_nats(contrast.change)}; {_above(alone)}; "
+        f"{_documents(table)}"
     )
-    needed = ["more documents"] if both < n else []
-    if len(drawn) < n or max(drawn) > LEVEL:
-        needed.append("more random sets")
-    if drawn:
-        by += f"; p over draws {_span(drawn, 2)}"
-    name = "every language's own text suffers most from the loss of its heads"
-    if any(-1 in row for row in signs):
-        return Claim(name, False, by, OPPOSITE)
-    tested = "every language's interval against no removal and other text, and random sets"
-    return Claim(name, None if needed else True, by, tested, decides="; ".join(needed))
+    # The contrasts of one random set over all languages add up to zero, so that the change is also
+    # that beyond random heads.
+    tested = "the difference, and its rank among random sets that are dealt to the languages"
+    draws = together.against(CONTRAST, own).get("random")
+    claim = of_effects(CLAIMS["specific"], by, [Effect(contrast.change)], draws, sure=tested)
+    return claimed(shown, claim)
+
+
+def _own(found: TextWithoutHeads) -> Condition | None:
+    """The specific heads of all languages, the most of them; None in runs of old versions."""
+    own = [each for each in found.details.together.selected if each.of == OWN]
+    return max(own, key=lambda each: each.k, default=None)
+
+
+def _nats(change: Estimate) -> str:
+    return f"{change.value:+.3f} nats a token ({change.low:+.3f} to {change.high:+.3f})"
+
+
+def _above(alone: Sequence[Estimate]) -> str:
+    """In how many languages an interval lies above zero."""
+    above = sum(estimate.low > 0 for estimate in alone)
+    return f"above zero by itself in {above} of {count(len(alone), 'language')}"
+
+
+def _documents(table: Evidence) -> str:
+    levels = [table.level("nll", None, part) for part in table.parts]
+    return f"{_span([level.examples for level in levels if level], 0)} documents each"
 
 
 @of_run(
@@ -229,47 +240,39 @@ def show_moving(setting: Setting) -> Findings:
 
 #: The tables and pictures of a study that lets the model write.
 WRITTEN = ("Under every condition", "Selected minus random")
-#: Whose heads are changed where statements contradict each other.
-BELIEVED = {
-    A: "turning up a language's heads makes its statement",
-    B: "removing the heads of the other language makes a statement",
-}
 
 
 @of_run(_step("summaries"), Summaries, *WRITTEN, "Beside random heads")
 def show_general(setting: Setting, found: Summaries, shown: Findings) -> Findings:
     """Summaries, or repeated sentences, without the heads that languages share."""
-    repeats, table = found.details.task == "repeat", found.evidence
-    name = f"general heads are needed for {'repeating sentences' if repeats else 'summaries'}"
-    how = f"without {count(table.main.k, 'general head')}"
-    claim = written_claim(name, "ROUGE-L", how, table, table.main, "rouge_l")
-    if repeats:
+    if found.details.task == "repeat":
         no_summaries = (
             "The bundled model cannot summarise; it repeats sentences, which copying heads do, so "
             "this says nothing about summaries."
         )
         shown = replace(shown, sure=f"{shown.sure} {no_summaries}")
-    return claimed(shown, claim)
+    return _described(shown)
 
 
 def show_off_target(setting: Setting) -> Findings:
     """Whether the model leaves a language without its heads."""
-    every, claims = list[Findings](), []
+    every = list[Findings]()
     for ask, title in (("translate", "translations"), ("continue", "continued documents")):
         step = step_name(setting, f"off-target-{ask}")
         found = setting.read(step, OffTarget)
-        if found is None:
-            continue
-        table = found.evidence
-        shown = shown_by(setting, step, *WRITTEN, "In which language instead")
-        known = "off_target" in table.statistics
-        every.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
-        own = next((condition for condition in table.selected if condition.of == OWN), None)
-        if known and own is not None:
-            name = f"without a language's own heads {title} leave it"
-            what, how = f"{title} in another language", "without the heads specific to the language"
-            claims.append(written_claim(name, what, how, table, own, "off_target"))
-    return claimed(joined(every), *claims)
+        if found is not None:
+            shown = shown_by(setting, step, *WRITTEN, "In which language instead")
+            known = "off_target" in found.evidence.statistics
+            every.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
+    return _described(joined(every))
+
+
+def _described(shown: Findings) -> Findings:
+    """What the readme and the published code have, and the abstract does not say."""
+    if not shown.found:
+        return shown
+    word = "This is an experiment of the readme and of no claim of the abstract."
+    return replace(shown, sure=f"{shown.sure} {word}")
 
 
 @of_run(_step("mitigation"), Steering, *WRITTEN, "Beside random heads")
@@ -279,53 +282,40 @@ def show_mitigation(setting: Setting, found: Steering, shown: Findings) -> Findi
     if away is None or "off_target" not in table.statistics:
         return Findings()
     name = language_name(away)
-    words = {
-        OWN: (
-            "turning up the heads of the language asked for leads answers back to it",
-            "with the heads of the language asked for times 3",
-        ),
-        away: (
-            f"removing {name} heads leads answers back to the language asked for",
-            f"with {name} heads removed",
-        ),
-    }
+    how = {OWN: "the heads of the language asked for times 3", away: f"{name} heads removed"}
     what = "answers in another language than asked for"
-    claims = [
-        written_claim(
-            words[condition.of][0], what, words[condition.of][1], table, condition, "off_target"
-        )
+    ways = [
+        _written(CLAIMS["mitigate"], what, how[condition.of], table, condition, "off_target")
         for condition in table.selected
     ]
     provoked = (
         f"The requests follow a text in {name}: the wrong language is provoked, and how often it "
         "occurs by itself is not measured."
     )
-    return claimed(replace(shown, sure=f"{shown.sure} {provoked}"), *claims)
+    shown = replace(shown, sure=f"{shown.sure} {provoked}")
+    return claimed(shown, *([either(*ways)] if ways else []))
 
 
-def show_transfer(setting: Setting) -> Findings:
+@of_run(_step("transfer"), Transfer, *WRITTEN, "Beside random heads")
+def show_transfer(setting: Setting, found: Transfer, shown: Findings) -> Findings:
     """Which of two contradicting statements is believed, with a language turned up or down."""
-    shown, claims = list[Findings](), []
-    for pair in parts(setting, setting.data.statements):
-        step = step_name(setting, step_of("transfer", pair))
-        found, of = setting.read(step, Transfer), f", {pair}" if pair else ""
-        if found is None:
-            continue
-        for condition in found.evidence.selected:
-            name = f"{BELIEVED[condition.of]} believed more often{of}"
-            what = f"answers by A's statement{of}"
-            how = f"with {condition.of}'s heads times {condition.gate:g}"
-            claims.append(
-                written_claim(name, what, how, found.evidence, condition, "follows_a", "pairs")
-            )
-        shown.append(titled(shown_by(setting, step, *WRITTEN, "Beside random heads"), pair))
-    every = joined(shown)
-    none = "No language of these pairs has heads of its own, so nothing was changed."
-    return claimed(replace(every, found=none) if shown and not claims else every, *claims)
+    table, details = found.evidence, found.details
+    if not table.selected:
+        none = "No language of these pairs has heads of its own, so nothing was changed."
+        return replace(shown, found=none)
+    gates, what = {A: details.up, B: details.down}, "answers by A's statement"
+    ways = [
+        _written(
+            CLAIMS["transfer"], what, f"{each.of}'s heads times {gates[each.of]:g}", table, each,
+            "follows_a", "pairs",
+        )
+        for each in table.selected
+    ]  # fmt: skip
+    return claimed(shown, either(*ways))
 
 
-def written_claim(
-    name: str,
+def _written(
+    claim: PublishedClaim,
     what: str,
     how: str,
     table: Evidence,
@@ -345,31 +335,30 @@ def written_claim(
     def by(value: float, change: Estimate, random: float) -> str:
         return (
             f"{what}: {factor * (value - change.value):.1f}{unit} as is, {factor * value:.1f}{unit}"
-            f" {how} (change {_spread(change, factor)}), {factor * random:.1f}{unit} with random "
-            f"ones instead; {counted}"
+            f" with {how} (change {_spread(change, factor)}), {factor * random:.1f}{unit} with "
+            f"random ones instead; {counted}"
         )
 
-    return of_heads(name, table, statistic, condition, by)
+    return of_heads(claim, table, statistic, condition, by)
 
 
 # Trained gates
 
 
 def show_gates(setting: Setting) -> Findings:
-    """Trained gates against random heads trained alike, and against the same heads removed."""
-    languages, claims, rows = list[Findings](), [], {}
+    """Trained gates against the original model; those of random heads trained alike are ours."""
+    found, languages, rows = dict[str, SoftGateResult](), list[Findings](), {}
     theirs = value("lahis", "Abstract", model=ANY, row="soft head mask", column="parameters",
                    measure="count")  # fmt: skip
-    for code in parts(setting, setting.data.questions):
-        step = step_name(setting, step_of("soft-gate", code))
-        found = setting.read(step, SoftGateResult)
-        selected = None if found is None else found.evidence.main.k
-        rows[code or "questions"] = Cell(selected, None, None, theirs, "not run", 0)
-        if found is not None:
-            shown = shown_by(setting, step, "Values and tests", "Gates")
-            languages.append(titled(shown, code))
-            claims.append(gates_claim(found, code))
-    if not languages:
+    for code in question_parts(setting):
+        step = step_name(setting, f"soft-gate-{code}")
+        result = setting.read(step, SoftGateResult)
+        trained = None if result is None else result.evidence.main.k
+        rows[code] = Cell(trained, None, None, theirs, "not run", 0)
+        if result is not None:
+            found[code] = result
+            languages.append(titled(shown_by(setting, step, "Values and tests", "Gates"), code))
+    if not found:
         return Findings()
     why = "not comparable: the abstract does not say of which model"
     reference = Reference(source("lahis", "Abstract"), MODELS, False, why)
@@ -382,42 +371,58 @@ def show_gates(setting: Setting) -> Findings:
         )
         shown = replace(shown, sure=f"{shown.sure} {world}")
     return claimed(
-        shown, *claims, tables=[with_published("Gates trained", "gates", rows, reference)]
+        shown,
+        _gates_claim(found),
+        tables=[with_published("Gates trained", "gates", rows, reference)],
     )
 
 
-def gates_claim(found: SoftGateResult, code: str) -> Claim:
-    """That trained gates answer more; a training has its own random heads, each one draw."""
-    evidence, trained = found.evidence, found.evidence.main
-    where, number = f" in {code}" if code else "", evidence.statistics["accuracy"].number
-
-    def by(value: float, change: Estimate, random: float) -> str:
-        words = (
-            f"{count(trained.k, 'trained gate')}: {number(evidence.level('accuracy'))} of "
-            f"{found.details.pairs.test} questions answered{where} as is, {number(value)} with "
-            f"them (change {_spread(change)})"
+def _gates_claim(found: Mapping[str, SoftGateResult]) -> Claim:
+    """That trained gates answer more questions than the original model, of all languages."""
+    tables = [result.evidence for result in found.values()]
+    change = _mean(_change(table, table.main) for table in tables)
+    as_is = fmean(level.value for table in tables if (level := table.level("accuracy")))
+    gates = [table.main.k for table in tables]
+    questions = [result.details.pairs.test for result in found.values()]
+    by = (
+        f"{100 * as_is:.1f} % of the questions answered as is, {100 * (as_is + change.value):.1f} "
+        f"% with {_span(gates, 0)} trained gates (change {_spread(change)}); {_span(questions, 0)} "
+        f"questions in each of {count(len(found), 'language')}"
+    )
+    beside = [
+        test.difference
+        for table in tables
+        if (test := table.against("accuracy", table.main).get("random"))
+    ]
+    silent = [_change(table, each) for table in tables for each in table.selected if each.gate == 0]
+    note = "; ".join(
+        f"ours: {words} {_spread(_mean(known))}"
+        for words, known in (
+            ("gates minus those of random heads trained alike", beside),
+            ("change without these heads", silent),
         )
-        if (test := evidence.against("accuracy", trained).get("random")) is not None:
-            words += (
-                f", {number(random)} with gates of random heads trained alike "
-                f"(difference {_spread(test.difference)})"
-            )
-        silent = (condition for condition in evidence.selected if condition.gate == 0)
-        return words + "".join(
-            f", {number(evidence.level('accuracy', condition))} without these heads"
-            for condition in silent
-        )
+        if known
+    )
+    sure = (
+        "its change; the interval is over questions, not over trainings, and holds if those of all "
+        "languages are the same ones"
+    )
+    return of_effects(CLAIMS["gates"], by, [Effect(change)], sure=sure, note=note)
 
-    name = f"trained gates answer more questions{where} than gates of random heads"
-    return of_heads(name, evidence, "accuracy", trained, by)
+
+def _change(table: Evidence, condition: Condition) -> Estimate:
+    level = table.level("accuracy", condition)
+    return (level and level.change) or Estimate()
+
+
+def _mean(estimates: Iterable[Estimate]) -> Estimate:
+    """The mean of estimates that may be of the same examples, such as translations of each other:
+    as far as their intervals reach on average."""
+    each = [(estimate.value, estimate.low, estimate.high) for estimate in estimates]
+    return Estimate(*map(fmean, zip(*each, strict=True)))
 
 
 # What they have in common
-
-
-def _sign(estimate: Estimate) -> int:
-    """1 if the whole interval lies above zero, -1 if below, 0 if zero is in it."""
-    return int(estimate.low > 0) - int(estimate.high < 0)
 
 
 def _spread(estimate: Estimate, factor: float = 100.0) -> str:

@@ -73,7 +73,7 @@ def _off_target(setting: Setting) -> Steps:
 def _transfer(setting: Setting) -> Steps:
     named = [code for code in codes(setting.data.documents) if language_of(code)]
     known = setting.pocket or setting.data.statements or len(named) >= 2
-    return runs.transfers(setting) if known else STATEMENTS
+    return (runs.transfer(setting),) if known else STATEMENTS
 
 
 def _experiment(
@@ -203,7 +203,7 @@ PAPER = Paper(
         "language are compared with the untouched model and with as many random heads.",
     ),
     experiments=EXPERIMENTS,
-    answer=answering(EXPERIMENTS, lambda experiment: experiment.name),
+    answer=answering("lahis", EXPERIMENTS, lambda experiment: experiment.name),
     steered=frozenset(("limit", "draws", "k", "protocol")),
     notes=findings.notes,
 )

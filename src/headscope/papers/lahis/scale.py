@@ -13,11 +13,13 @@ from typing import Any, Literal
 from headscope.data.documents import DocumentFile
 from headscope.data.files import write_text_atomically
 from headscope.data.split import sentence_digest
+from headscope.data.transfer import read_prompts
 from headscope.errors import InputError
 from headscope.heads import Amount, count_of
 from headscope.measure.sequence import draws_for
 from headscope.papers.claims import LEVEL
 from headscope.papers.paper import Setting
+from headscope.papers.published import published_claims
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.verify.language_texts.conditions import default_count
 
@@ -43,15 +45,17 @@ class Scale:
 
     Attributes:
         found, tested: documents of each language that heads are found and tested on.
-        draws: random sets for heads whose text is read, at most (see `Setting.ends_early`).
+        draws: random sets for heads whose text is read.
         layer_draws: random sets for whole layers.
-        writing_draws: random sets for heads while the model writes, at most.
+        writing_draws: random sets for heads while the model writes, at most (see
+            `Setting.ends_early`).
         summaries, sentences, beginnings: prompts of a language (of a direction for sentences).
         statements: prompts of an ordered pair of languages.
         steered: prompts of a language to which a model is led back.
-        steering_draws: random sets for heads that lead it back, at most.
-        questions: questions that gates are tested on.
-        seeds: trainings of gates.
+        steering_draws: random sets for heads that lead it back, or change which statement it
+            follows, at most.
+        questions: questions of a language that gates are tested on.
+        seeds: trainings of the gates of a language.
         document, prompt, output: mean tokens of a document, a prompt and an output.
         ending: of the names of steps that need counts other than a plain command's.
     """
@@ -81,13 +85,14 @@ LIMITED = ("summaries", "sentences", "beginnings", "statements", "questions")
 DRAWN = ("draws", "layer_draws", "writing_draws", "steering_draws")
 #: As in the published code: documents of 2,048 tokens. What the source leaves open is ours.
 PAPER_SCALE = Scale(1000, 1000, 99, 10, 39, 100, 100, 100, 50, 100, 39, 500, 5, 2048, 400, 64)
-#: The claims of the paper that have p over draws, and the draws after which one can hold.
-CLAIMS = 13
-DRAWS = draws_for(CLAIMS, LEVEL)
+#: The draws after which one of the paper's claims can hold, and one that is tested in two ways.
+DRAWS, DRAWS_OF_TWO = (draws_for(ways * len(published_claims("lahis")), LEVEL) for ways in (1, 2))
 #: What the bundled model does in about an hour on one core.
-SHORT = Scale(200, 60, DRAWS, 5, DRAWS, 40, 5, 40, 10, 20, DRAWS, 200, 2, 76, 30, 14)
+SHORT = Scale(200, 60, DRAWS, 5, DRAWS, 40, 5, 40, 10, 20, DRAWS_OF_TWO, 200, 1, 76, 30, 14)
 #: What the commands do with the bundled model by themselves, with as many draws.
-LONG = Scale(200, 200, DRAWS, 10, DRAWS, 40, 20, 100, 20, 60, DRAWS, 500, 5, 76, 30, 14, "-full")
+LONG = Scale(
+    200, 200, DRAWS, 10, DRAWS, 40, 20, 100, 20, 60, DRAWS_OF_TWO, 500, 2, 76, 30, 14, "-full"
+)  # fmt: skip
 
 
 def scale(setting: Setting) -> Scale:
@@ -115,14 +120,9 @@ def codes(given: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(place.partition("=")[0] if "=" in place else Path(place).stem for place in given)
 
 
-def parts(setting: Setting, given: tuple[str, ...]) -> tuple[str, ...]:
-    """What each of the user's files is of; one empty name for data that comes with the package."""
-    return ("",) if setting.pocket or not given else codes(given)
-
-
-def step_of(name: str, part: str) -> str:
-    """The step of one of these parts."""
-    return f"{name}-{part}" if part else name
+def question_parts(setting: Setting) -> tuple[str, ...]:
+    """The languages that there are questions in, each with gates of its own."""
+    return POCKET_LANGUAGES if setting.pocket else codes(setting.data.questions)
 
 
 def directions_given(setting: Setting) -> tuple[str, ...]:
@@ -218,6 +218,24 @@ def split(setting: Setting) -> Path:
             write_text_atomically(folder / f"{side}-{code}.jsonl", "\n".join(kept) + "\n")
     write_text_atomically(done, "by the hash of each text\n")
     return folder
+
+
+def statements(setting: Setting) -> Path:
+    """The user's statements in one file, so that one run is of all pairs."""
+    rows = [
+        {"a": each.a, "b": each.b, "prompt": each.prompt, "stem": each.stem, "id": each.id}
+        | {
+            f"answers_{side}": [answer.english, *answer.native]
+            for side, answer in (("a", each.answer_a), ("b", each.answer_b))
+        }
+        for given in setting.data.statements
+        for file in read_prompts(given.partition("=")[2] or given).values()
+        for each in file.prompts
+    ]
+    path = setting.folder / "statements.jsonl"
+    lines = (json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_text_atomically(path, "".join(lines))
+    return path
 
 
 def _sides(code: str, file: DocumentFile) -> dict[Side, list[str]]:

@@ -14,17 +14,16 @@ from headscope.heads.geometry import keys_of
 from headscope.papers.lahis.scale import (
     HEADS,
     MOVING,
-    POCKET_LANGUAGES,
     astray,
     codes,
     directions_given,
     documents,
     general_in,
     languages,
-    parts,
+    question_parts,
     scale,
+    statements,
     step_name,
-    step_of,
     written_share,
 )
 from headscope.papers.paper import Setting, Step
@@ -44,8 +43,7 @@ from headscope.studies.verify.off_target import Ask, VerifyOffTarget
 from headscope.studies.verify.perplexity import VerifyPerplexity
 from headscope.studies.verify.summaries import VerifySummaries
 from headscope.studies.verify.transfer import VerifyTransfer
-from headscope.verify.language_texts.conditions import default_count
-from headscope.verify.writing.measures import OWN
+from headscope.verify.language_texts.conditions import OWN, default_count
 
 LOSSES, LOSSES_MOVING = "perplexity", "perplexity-moving"
 #: Padded tokens of a batch with gradients, and of losses on a small model, where more is slower.
@@ -108,8 +106,6 @@ def read_text(setting: Setting, moving: bool = False) -> VerifyPerplexity:
         model=setting.model,
         documents=documents(setting, "tested"),
         draws=counts.layer_draws if moving else counts.draws,
-        # No claim is about the heads by the moving gate.
-        claims=None if moving else setting.claims(*POCKET_LANGUAGES),
         seed=setting.seed,
         batch_tokens=_loss_batch(setting),
         rank="score",
@@ -123,9 +119,7 @@ def perplexity(setting: Setting) -> Step:
     # same for all sets of a size), draws of the same layers of either kind on their own text.
     texts = n + 2 * n * n + draws * n + 2 * draws * n
     title = "text of each language without the heads of each"
-    return _step(
-        setting, "verify perplexity", read_text, LOSSES, title, _read(setting, texts), claims=True
-    )
+    return _step(setting, "verify perplexity", read_text, LOSSES, title, _read(setting, texts))
 
 
 def moving(setting: Setting) -> tuple[Step, ...]:
@@ -277,31 +271,24 @@ def mitigation(setting: Setting) -> Step:
     return _step(setting, "use adapt", lead_back, "mitigation", title, work, claims=True)
 
 
-def transfers(setting: Setting) -> tuple[Step, ...]:
-    """Contradicting statements with one language's heads turned up or the other's removed.
-
-    One run for the statements that there are, or one for each file of one's own.
-    """
+def transfer(setting: Setting) -> Step:
+    """Contradicting statements with one language's heads turned up or the other's removed."""
     counts, n, given = scale(setting), languages(setting), setting.data.statements
-    own = parts(setting, given)
-    conditions = (1 if own[0] else n * (n - 1)) * (1 + 2 * (1 + 2 * counts.writing_draws))
+    pairs = len(given) or n * (n - 1)
+    conditions = pairs * (1 + 2 * (1 + 2 * counts.steering_draws))
     work = _written(setting, conditions, counts.statements, passes=2)
 
-    def step(pair: str) -> Step:
-        data = _file(given, pair) if pair else None
-        settings = partial(_changed, VerifyTransfer, data=data, limit=counts.statements)
-        title = "answers to statements that contradict each other" + (f", {pair}" if pair else "")
-        return _step(
+    def settings(setting: Setting) -> VerifyTransfer:
+        return _changed(
+            VerifyTransfer,
             setting,
-            "verify transfer",
-            settings,
-            step_of("transfer", pair),
-            title,
-            work,
-            claims=True,
+            data=str(statements(setting)) if given else None,
+            limit=counts.statements,
+            draws=counts.steering_draws,
         )
 
-    return tuple(map(step, own))
+    title = "answers to statements that contradict each other"
+    return _step(setting, "verify transfer", settings, "transfer", title, work, claims=True)
 
 
 def _changed(kind: Callable[..., AnySettings], setting: Setting, **own: Any) -> AnySettings:
@@ -328,27 +315,26 @@ def _written(setting: Setting, conditions: int, prompts: int, passes: int = 1) -
 
 
 def train_gates(code: str, setting: Setting) -> FindSoftGate:
-    """Gates of the first heads, on the questions of the language `code` where it is given.
+    """Gates of the first heads, on the questions of a language.
 
     Of a language of the documents its own scores are taken, of another the mean of all.
     """
     counts, ranked = scale(setting), setting.at(HEADS)
-    own = ranked / "scores" / (code or "mean")
+    own = ranked / "scores" / code
     questions = QuestionsChoice(
-        data=_file(setting.data.questions, code) if code else None,
-        language=code or None,
+        data=None if setting.pocket else _file(setting.data.questions, code),
+        language=code,
         train=PAIRS,
         stop=STOP,
         test=counts.questions,
     )
+    theirs = PUBLISHED.get(code) if setting.as_published else None
     return FindSoftGate(
-        heads=str(own if code and own.is_dir() else ranked),
+        heads=str(own if own.is_dir() else ranked),
         k=None,
         model=setting.model,
         questions=questions,
-        template=QuestionTemplate(
-            (PUBLISHED.get(code) if setting.as_published else None) if code else PROMPT
-        ),
+        template=QuestionTemplate(PROMPT if setting.pocket else theirs),
         training=SoftGate(epochs=EPOCHS, batch_tokens=setting.batch_tokens),
         seeds=counts.seeds,
         seed=setting.seed,
@@ -357,7 +343,7 @@ def train_gates(code: str, setting: Setting) -> FindSoftGate:
 
 
 def gates(setting: Setting) -> tuple[Step, ...]:
-    """Trained gates of the first heads: on the bundled model's questions, or language by language.
+    """Trained gates of the first heads, language by language.
 
     Three kinds of heads are trained a seed; pairs held out are looked at every 25 steps; then all
     questions are answered.
@@ -373,11 +359,10 @@ def gates(setting: Setting) -> tuple[Step, ...]:
     title = "gates of a few heads trained on questions"
 
     def step(code: str) -> Step:
-        settings, name = partial(train_gates, code), step_of("soft-gate", code)
-        own = f"{title} in {code}" if code else title
-        return _step(setting, "find soft-gate", settings, name, own, work)
+        settings, name = partial(train_gates, code), f"soft-gate-{code}"
+        return _step(setting, "find soft-gate", settings, name, f"{title} in {code}", work)
 
-    return tuple(map(step, parts(setting, setting.data.questions)))
+    return tuple(map(step, question_parts(setting)))
 
 
 def _file(given: tuple[str, ...], name: str) -> str:

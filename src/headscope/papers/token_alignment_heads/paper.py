@@ -226,7 +226,7 @@ PAPER = Paper(
         "measured in translation, in other tasks and on texts.",
     ),
     EXPERIMENTS,
-    answering(EXPERIMENTS),
+    answering(NAME, EXPERIMENTS),
     frozenset(("limit", "draws", "k", "aligner", "measure", "rank", "shots", "chat", "decode")),
     lambda setting: (how_chosen(setting),),
 )

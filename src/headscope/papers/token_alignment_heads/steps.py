@@ -16,15 +16,19 @@ from typing import Any
 from headscope.data.align import Alignment, AlignWords, align_file
 from headscope.data.pairs import PairFile, write_pairs
 from headscope.data.words import split_words
+from headscope.evidence.controls import DEFAULT
 from headscope.find.translation_score_config import TranslationScore
 from headscope.find.translation_scores import linker
 from headscope.heads import resolve_heads
 from headscope.heads.draws import draw_sets
 from headscope.heads.geometry import keys_of
 from headscope.heads.store import write_bytes
+from headscope.measure.sequence import draws_for
 from headscope.papers.paper import Missing, Setting, Step, Steps
+from headscope.papers.published import published_claims
 from headscope.papers.study_steps import study_step
 from headscope.papers.token_alignment_heads.setting import (
+    NAME,
     POCKET_CHECKED,
     POCKET_FOUND,
     THRESHOLD,
@@ -47,7 +51,7 @@ from headscope.papers.work import read, written
 from headscope.pocket.mixture import corpus_documents
 from headscope.pocket.tasks import CROSS_LINGUAL, TASKS, write_tasks
 from headscope.progress import Progress
-from headscope.runs import Run, carry_out, dump_json, encode
+from headscope.runs import Run, carry_out, dump_json
 from headscope.runs.reading import read_rows
 from headscope.studies.compare.checkpoints import checkpoint_series
 from headscope.studies.compare.classes import CompareClasses, compare_classes
@@ -64,8 +68,9 @@ from headscope.studies.verify.removal import VerifyRemoval
 from headscope.studies.verify.tasks import VerifyTasks
 from headscope.use.rating import Rating
 
-#: Random sets of heads of each kind: with fewer than 19 p over draws cannot be 0.05.
-DRAWS = 39
+#: Random sets of heads of each kind: of the bundled model as many as let one of the paper's claims
+#: hold, and of others.
+MOST_DRAWS, DRAWS = draws_for(len(published_claims(NAME))), 39
 #: Tokens of a prompt with its sentence, and of a translation: of the pocket world, and of FLORES.
 POCKET_TOKENS, TOKENS = (28, 17), (70, 50)
 #: Sentences of FLORES-101's dev and test splits.
@@ -73,7 +78,7 @@ FLORES = (997, 1012)
 #: Sentences of each direction that every checkpoint translates: of the pocket world, and of others.
 POCKET_FOLLOWED, FOLLOWED = 20, 50
 #: Tasks: most items of one of the pocket world, and of anybody's; random sets of heads of each
-#: kind, the fewest with which p over draws can be 0.05.
+#: kind for these.
 POCKET_ITEMS, ITEMS, TASK_DRAWS = 100, 500, 19
 #: Tokens of all tasks of the pocket world once: read, of one row, and written.
 POCKET_READ, POCKET_ROW, POCKET_WRITTEN = 70_000, 28, 3_400
@@ -329,11 +334,20 @@ def _revision(name: str) -> bool:
 
 def removal_steps(setting: Setting) -> Steps:
     """Translation without the best heads, and without random ones."""
-    times = 1 + len(amounts(setting)) * (1 + 2 * (setting.steering.draws or DRAWS))
+    times = 1 + len(amounts(setting)) * (1 + len(CONTROLS) * draws_of(setting))
     work = sentences_of(setting, POCKET_CHECKED, FLORES[1], generate=True) * times
     title = "translation without the heads"
     own = study_step("verify removal", _removal, "removal", title, work, ("scores",))
     return score_steps(setting, own)
+
+
+#: The paper's own control has no p over draws: heads that align no tokens.
+CONTROLS = ("random", "same layers", "outside")
+
+
+def draws_of(setting: Setting, others: int = DRAWS) -> int:
+    """Random sets of each kind; of `others` than the bundled model as many."""
+    return setting.steering.draws or (MOST_DRAWS if setting.pocket else others)
 
 
 def _removal(setting: Setting) -> VerifyRemoval:
@@ -343,7 +357,9 @@ def _removal(setting: Setting) -> VerifyRemoval:
         model=setting.model,
         pairs=checked_on(setting),
         rank=ranked_by(setting),
-        draws=setting.steering.draws or DRAWS,
+        # Fixed, since the loss without other heads is a claim, too, which their number decides.
+        draws=draws_of(setting),
+        controls=CONTROLS,
         loss_draws=setting.steering.draws,
         measure=setting.steering.measure or None,
         chat=in_chat(setting),
@@ -399,7 +415,8 @@ def other_models(setting: Setting) -> tuple[str, ...]:
 
 def _task_work(setting: Setting) -> Work:
     """Every task as it is, without the heads, and without each random set."""
-    names, times = len(setting.data.benchmarks), 2 + 2 * (setting.steering.draws or TASK_DRAWS)
+    names = len(setting.data.benchmarks)
+    times = 2 + (2 if names else 1) * draws_of(setting, TASK_DRAWS)
     limit = setting.steering.limit
     if names:
         number = names * TASKS_OF_A_NAME * (limit or ITEMS) * CHOICES * times
@@ -426,7 +443,9 @@ def _tasks(setting: Setting) -> VerifyTasks:
         k=amounts(setting)[-1:],
         model=setting.model,
         limit=setting.steering.limit or (ITEMS if own else None),
-        draws=setting.steering.draws or TASK_DRAWS,
+        draws=draws_of(setting, TASK_DRAWS),
+        # No claim rests on sets of the same layers, which would take as long again.
+        controls=DEFAULT if own else ("random",),
         threshold=THRESHOLD,
         seed=setting.seed,
         batch_tokens=setting.batch_tokens,
@@ -515,13 +534,12 @@ def _rate_by_random(setting: Setting, out: Path, progress: Progress | None) -> R
         draws = []
         for number, heads in enumerate(sets):
             place = run.path / f"draw-{number:02d}"
-            rated = encode(use_rate(replace(_rating(setting), heads=heads), place, progress))
+            use_rate(replace(_rating(setting), heads=heads), place, progress)
             best = best_documents(rated_documents(place), share)
-            means = {name: scored["mean"] for name, scored in rated["languages"].items()}
             kinds = {
                 name: [row.get("kind") for row in documents] for name, documents in best.items()
             }
-            draws.append({"heads": heads, "means": means, "kinds": kinds})
+            draws.append({"heads": heads, "kinds": kinds})
         return {"draws": draws}
 
     return carry_out("reproduce rated", out, settings, {}, rate)

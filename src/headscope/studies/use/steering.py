@@ -67,15 +67,9 @@ from headscope.studies.verify.writing import (
     writing_extras,
     writing_heads,
 )
-from headscope.verify.language_texts.conditions import NAMED
+from headscope.verify.language_texts.conditions import NAMED, OWN
 from headscope.verify.removal_translations.conditions import check_gate
-from headscope.verify.writing.measures import (
-    OWN,
-    identified,
-    identified_rows,
-    languages_of,
-    measured,
-)
+from headscope.verify.writing.measures import identified, identified_rows, languages_of, measured
 from headscope.verify.writing.texts import Group, Prompt, write
 
 if TYPE_CHECKING:

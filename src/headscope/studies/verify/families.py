@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from statistics import fmean
+from typing import TYPE_CHECKING, Annotated, Any
 
 from headscope import options
 from headscope.errors import InputError
 from headscope.evidence.controls import DEFAULT
 from headscope.evidence.headline import Case
 from headscope.evidence.rows import Condition, Evidence
+from headscope.heads import Head, HeadSet, read_scores
+from headscope.heads.geometry import count_of
+from headscope.heads.resolve import MEAN
+from headscope.options import Amount
 from headscope.results.masked_tasks import FamilyDetails, FamilyHeads, FamilyTests, TestedTask
-from headscope.settings import Option
+from headscope.settings import GIVEN, Option
 from headscope.shown.blocks import Section, Table, table_of
 from headscope.shown.words import enumeration
 from headscope.studies.comparison import (
@@ -76,6 +81,8 @@ class VerifyFamilies(AskedUnderMasks):
         ),
     ] = ()
     write: Annotated[bool, Option("Let the model write outputs too, and measure them.")] = False
+    # Of the heads in every mask so many, those with the largest smallest weight; None: all.
+    k: Amount | None = field(default=None, metadata=GIVEN)
 
 
 @dataclass(frozen=True)
@@ -105,11 +112,37 @@ def _read(config: VerifyFamilies) -> Examples[TaskUnderMask]:
 
 
 def _heads(lm: LanguageModel, config: VerifyFamilies, examples: Examples[TaskUnderMask]) -> Chosen:
-    named = map(named_place, config.masks)
+    named = [*map(named_place, config.masks)]
     masks = _named((name, read_mask(place, lm.geometry)) for name, place in named)
     grouped = families(masks, dict(map(parse_family, config.family)))
-    signed = {"masks": {name: digest_of(mask) for name, mask in masks.items()}}
+    signed: dict[str, Any] = {"masks": {name: digest_of(mask) for name, mask in masks.items()}}
+    if config.k is not None:
+        first, *others = grouped
+        sure = surest(first.heads, [place for _, place in named], config.k)
+        grouped = [replace(first, heads=sure), *others]
+        signed["shared"] = sure.keys
     return Chosen({ALL_PARTS: grouped}, signed=signed, known=Grouped(masks, grouped))
+
+
+def surest(heads: HeadSet, masks: Iterable[Path], k: Amount) -> HeadSet:
+    """Of some heads at most `k` (a number, or a share of all of the model), those whose smallest
+    weight over the runs of masks is the largest; of equal ones the larger mean.
+
+    Raises `InputError` if a mask is no run with weights.
+    """
+    weights = []
+    for place in masks:
+        if (scores := read_scores(place).get(MEAN)) is None:
+            raise InputError(f"{place}: has no weights of heads; name a run of headscope find mask")
+        weights.append(scores)
+
+    def rank(head: Head) -> tuple[float, float]:
+        own = [scores[head] for scores in weights]
+        return min(own), fmean(own)
+
+    ranked = sorted(heads, key=rank, reverse=True)
+    first = ranked[: count_of(k, heads.geometry.total)]
+    return HeadSet(heads.geometry, tuple(sorted(first)))
 
 
 def _measure(bench: Bench[VerifyFamilies, TaskUnderMask]) -> Measured:

@@ -66,7 +66,7 @@ from headscope.verify.language_texts.conditions import (
     language_of,
     sets_by_language,
 )
-from headscope.verify.language_texts.evidence import matrix, own_texts, own_view
+from headscope.verify.language_texts.evidence import matrix, own_texts, own_view, together
 
 if TYPE_CHECKING:
     from headscope.lm import LanguageModel
@@ -106,6 +106,10 @@ class VerifyPerplexity(Removing, Selecting, InWorkers):
     model: ModelChoice = field(default_factory=ModelChoice)
     documents: DocumentsChoice = field(default_factory=DocumentsChoice)
 
+    @property
+    def in_sequence(self) -> None:
+        """The number of draws is fixed, since those of all languages are tested together."""
+
 
 def _read(config: VerifyPerplexity) -> Examples[DocumentFile]:
     specs = [spec for _, spec in named_heads(config.heads)]
@@ -125,10 +129,9 @@ def _measure(bench: Bench[VerifyPerplexity, DocumentFile]) -> Measured:
         "k": tuple(sorted({heads.k for heads in sets})),
         "sets": sets,
         "empty": tuple(sorted({heads.language for heads in sets if not heads.chosen})),
-        "own": own_texts(
-            found, bench.conditions[ALL_PARTS], texts, bench.config.seed, bench.config.in_sequence
-        ),
+        "own": own_texts(found, bench.conditions[ALL_PARTS], texts, bench.config.seed),
         "data": about_documents(bench),
+        "together": together(bench.conditions[ALL_PARTS], texts, bench.config.seed),
     }
     return Measured(found, about)
 
@@ -302,6 +305,7 @@ def _maps(found: Evidence, details: TextDetails, conditions: Sequence[Condition]
             "other text that rises most": lambda own: own.other,
             "its change": lambda own: cells[by_id[own.condition].of][own.other].value,
             "own \u2212 other": lambda own: Cell.of(own.difference),
+            "own \u2212 mean of others": lambda own: Cell.of(own.mean_difference),
             **{f"{AS_MUCH}, {control}": as_far(control) for control in controls},
         },
         "The other text is selected anew in every bootstrap draw. An interval below zero: "

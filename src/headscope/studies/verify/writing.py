@@ -28,8 +28,14 @@ from headscope.shown.words import arrow
 from headscope.studies.comparison import ALL_PARTS, Bench
 from headscope.studies.comparison_page import Extras
 from headscope.studies.shows import few_parts
-from headscope.verify.language_texts.conditions import FULL, SPECIFIC, LanguageHeads, language_heads
-from headscope.verify.writing.measures import OWN, A, B, Numbers
+from headscope.verify.language_texts.conditions import (
+    FULL,
+    OWN,
+    SPECIFIC,
+    LanguageHeads,
+    language_heads,
+)
+from headscope.verify.writing.measures import A, B, Numbers
 from headscope.verify.writing.texts import Group, Prompt, write
 
 if TYPE_CHECKING:

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from headscope.lm import LanguageModel
 
 
+#: Whose heads are changed where every language's text is without its own.
+OWN = "own"
 #: What stands behind a language whose most important heads are removed, specific or not.
 FULL = ", most important"
 #: What stands before the number of a layer that is removed whole.

@@ -11,20 +11,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import exp
+from itertools import chain
+from math import exp, perm
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headscope.estimates import Estimate
-from headscope.evidence.rows import ORIGINAL, Condition, Evidence, Statistic
-from headscope.evidence.table import evidence
+from headscope.evidence.rows import (
+    ORIGINAL,
+    WHOLE,
+    Condition,
+    Evidence,
+    Level,
+    Statistic,
+    Tested,
+)
+from headscope.evidence.table import evidence, evidence_of_parts
 from headscope.heads import HeadSet
-from headscope.measure.sequence import Rule, until_first
-from headscope.measure.statistics import counted, p_draws
-from headscope.measure.trial import Group
+from headscope.measure.statistics import TIE, counted, p_draws
+from headscope.measure.trial import Group, Trial
 from headscope.progress import Progress
 from headscope.results.language_texts import LayerCount, OwnText, Profile
-from headscope.verify.language_texts.conditions import FULL, Text, language_of
+from headscope.verify.language_texts.conditions import FULL, OWN, Text, language_of
 
 #: `published_perplexity` is the mean over documents of exp of each one's own mean NLL (the code of
 #: LAHIS); the other is exp of the NLL.
@@ -32,6 +41,12 @@ STATISTICS = {
     "nll": Statistic("NLL", "lower", unit="nats a token", digits=4),
     "perplexity": Statistic("perplexity", "lower"),
     "published_perplexity": Statistic("perplexity, published", "lower"),
+}
+#: The change of the NLL of a language's text minus the mean change of other languages' text.
+CONTRAST = "contrast"
+TOGETHER = {
+    "nll": STATISTICS["nll"],
+    CONTRAST: Statistic("change of own text minus that of others", "lower", "nats a token", 4),
 }
 
 
@@ -82,7 +97,7 @@ def own_view(found: Evidence) -> Evidence:
     for removal in found.conditions:
         if removal.kind == ORIGINAL or language_of(removal) in ("", *found.parts):
             full = FULL if removal.of.endswith(FULL) else ""
-            of = f"own{full}" if language_of(removal) else removal.of
+            of = f"{OWN}{full}" if language_of(removal) else removal.of
             conditions[removal.id] = replace(removal, of=of, heads=() if of else removal.heads)
     whose = {condition.id: language_of(condition) for condition in found.conditions}
 
@@ -103,6 +118,163 @@ def own_view(found: Evidence) -> Evidence:
             if about(row.part, row.condition)
         ),
     )
+
+
+def together(planned: Sequence[Condition], texts: Mapping[str, Text], seed: int = 0) -> Evidence:
+    """Text without the heads of its own language, the mean over all languages that have some;
+    conditions are those of `OWN` heads.
+
+    `nll` is that of their own text, `contrast` its change minus the mean change of the other
+    languages' text without the same heads. Every language has other heads, but the same random
+    sets, so that no draw is what the selected heads are: p over draws is that of `p_dealt`.
+    """
+    own = {
+        name: {
+            replace(each, of=each.of and OWN + each.of.removeprefix(name)): at
+            for at, each in enumerate(planned)
+            if each.kind == ORIGINAL or language_of(each) == name
+        }
+        for name in texts
+    }
+    own = {name: conditions for name, conditions in own.items() if len(conditions) > 1}
+    if not own:
+        return Evidence()
+    found = evidence_of_parts(
+        {name: list(conditions) for name, conditions in own.items()},
+        {
+            name: {"nll": [_counted(texts[name], at) for at in conditions.values()]}
+            for name, conditions in own.items()
+        },
+        {"nll": TOGETHER["nll"]},
+        seed,
+    )
+    whole = WHOLE if len(own) > 1 else next(iter(own))
+    levels = [row for row in found.levels if row.part == whole]
+    tests = [row for row in found.tests if row.part == whole]
+    places = {name: {each.id: at for each, at in of_name.items()} for name, of_name in own.items()}
+    losses = {name: text.nll.sum(axis=1) / text.tokens.sum() for name, text in texts.items()}
+    values = {"nll": losses}
+    if len(texts) > 1:
+        others = {name: [each for other, each in losses.items() if other != name] for name in texts}
+        values[CONTRAST] = {name: losses[name] - np.mean(others[name], axis=0) for name in texts}
+        for selected in found.selected:
+            more, against = _contrast(found, selected, places, texts, seed)
+            levels.append(replace(more, part=whole))
+            tests += [replace(row, part=whole) for row in against]
+    ids = {each.id: each for each in found.conditions}
+
+    def dealt(test: Tested) -> Tested:
+        if test.p_draws is None:
+            return test
+        drawn = [each.id for each in found.of_control(ids[test.condition], test.control)]
+        series = {
+            name: [of_name[key] for key in (test.condition, *drawn) if key in of_name]
+            for name, of_name in places.items()
+            if test.condition in of_name
+        }
+        sets = {name: [planned[at].heads for at in of_name] for name, of_name in series.items()}
+        p, least = p_dealt(values[test.statistic], series, sets, seed)
+        return replace(test, p_draws=p, least_p=least, at_least_as_harmful=None)
+
+    return replace(
+        found,
+        statistics={name: TOGETHER[name] for name in values},
+        levels=tuple(levels),
+        tests=tuple(map(dealt, tests)),
+    )
+
+
+def p_dealt(
+    values: Mapping[str, NDArray[np.float64]],
+    series: Mapping[str, Sequence[int]],
+    sets: Mapping[str, Sequence[Sequence[str]]],
+    seed: int = 0,
+    times: int = 9999,
+) -> tuple[float, float]:
+    """p that the selected sets of several languages are random sets like the others, by the mean
+    over languages, and the least that it could be.
+
+    If they are, all sets of languages that stand beside the same random ones might as well be dealt
+    to these languages in any other way (a permutation test, Fisher 1935; of some of all ways,
+    Phipson and Smyth 2010).
+
+    Args:
+        values: by language what each condition does to it, (conditions,).
+        series: by language the places of its selected set and of the random ones beside it.
+        sets: the heads of each of these.
+    """
+    beside: dict[tuple[tuple[str, ...], ...], list[str]] = {}
+    for name, of_name in sets.items():
+        beside.setdefault(tuple(map(tuple, of_name[1:])), []).append(name)
+    random, sums, ways = np.random.default_rng(seed), np.zeros(times), 1
+    for names in beside.values():
+        own = [series[name][0] for name in names]
+        table = np.array([values[name][[*own, *series[name][1:]]] for name in names])
+        orders = random.permuted(np.tile(np.arange(table.shape[1]), (times, 1)), axis=1)
+        sums += table[np.arange(len(names)), orders[:, : len(names)]].sum(axis=1)
+        ways *= perm(table.shape[1], len(names))
+    selected = sum(float(values[name][of_name[0]]) for name, of_name in series.items())
+    as_far = int((sums >= selected - TIE * max(1.0, abs(selected))).sum())
+    return (1 + as_far) / (1 + times), max(1 / ways, 1 / (1 + times))
+
+
+def _counted(text: Text, at: int) -> NDArray[np.float64]:
+    """The losses of each document under a condition, and its tokens, (documents, 2)."""
+    return np.stack([text.nll[at], text.tokens], axis=-1)
+
+
+def _contrast(
+    found: Evidence,
+    selected: Condition,
+    places: Mapping[str, Mapping[str, int]],
+    texts: Mapping[str, Text],
+    seed: int,
+) -> tuple[Level, list[Tested]]:
+    """The contrast of some heads, and beyond that of their draws, where these were read on all
+    texts; `places` are those of conditions, by language and id."""
+    known = {name: of_name for name, of_name in places.items() if selected.id in of_name}
+
+    def everywhere(draw: Condition) -> bool:
+        return all(
+            draw.id in of_name and not np.isnan(text.nll[of_name[draw.id]]).any()
+            for of_name in known.values()
+            for text in texts.values()
+        )
+
+    drawn = {
+        control: sets
+        for control, about in found.controls.items()
+        if about.null
+        and (sets := found.of_control(selected, control))
+        and all(map(everywhere, sets))
+    }
+    ids = [each.id for each in (found.original, selected, *chain.from_iterable(drawn.values()))]
+    mine, others = list[Group](), list[Group]()
+    for name, of_name in known.items():
+        for other, text in texts.items():
+            group = Group([_counted(text, of_name[key]) for key in ids], seed=seed)
+            (mine if other == name else others).append(group)
+    own, rest = Trial(mine), Trial(others)
+    scores, estimates = own.scores - rest.scores, own.estimates - rest.estimates
+
+    def beyond(at: Sequence[int]) -> Estimate:
+        value = float(scores[1] - scores[at].mean())
+        return Estimate.of(value, estimates[:, 1] - estimates[:, at].mean(axis=1))
+
+    change, start, tests = beyond([0]), 2, list[Tested]()
+    for control, sets in drawn.items():
+        at = list(range(start, start := start + len(sets)))
+        tests.append(
+            Tested(
+                part=WHOLE, statistic=CONTRAST, condition=selected.id, control=control,
+                difference=beyond(at), p_draws=1.0, draws=len(sets), side="higher",
+            )
+        )  # fmt: skip
+    level = Level(
+        **vars(change), part=WHOLE, statistic=CONTRAST, condition=selected.id, change=change,
+        examples=sum(group.examples for group in mine),
+    )  # fmt: skip
+    return level, tests
 
 
 def matrix(
@@ -126,12 +298,11 @@ def own_texts(
     planned: Sequence[Condition],
     texts: Mapping[str, Text],
     seed: int = 0,
-    rule: Rule | None = None,
 ) -> tuple[OwnText, ...]:
     """Each language's own text against the other text that rises most without its heads.
 
     The other is found anew in every bootstrap draw; for p over draws each different set is counted
-    once. `rule` "first": p is that of the first which does as much, valid whatever ended the draws.
+    once.
     """
     tops = [planned.index(condition) for condition in found.selected]
     rises = {}
@@ -157,7 +328,7 @@ def own_texts(
             )
 
         largest = max(others, key=lambda language: change(language, condition))
-        top = np.max([rises[language][:, at] for language in others], axis=0)
+        rest = [rises[language][:, at] for language in others]
         ranks, drawn, as_far = {}, {}, {}
         for control, about in found.controls.items():
             draws = {
@@ -167,17 +338,21 @@ def own_texts(
             }
             if draws and about.null:
                 own, beside = margin(condition), np.array(list(draws.values()))
-                in_order = rule == "first"
                 drawn[control], as_far[control] = len(beside), int((beside >= own).sum())
-                ranks[control] = (
-                    until_first(beside >= own).p if in_order else p_draws(-own, -beside)
-                )
+                ranks[control] = p_draws(-own, -beside)
         made.append(
             OwnText(
                 condition=condition.id,
                 language=name,
                 other=largest,
-                difference=Estimate.of(margin(condition), rises[name][:, at] - top),
+                difference=Estimate.of(
+                    margin(condition), rises[name][:, at] - np.max(rest, axis=0)
+                ),
+                mean_difference=Estimate.of(
+                    change(name, condition)
+                    - float(np.mean([change(language, condition) for language in others])),
+                    rises[name][:, at] - np.mean(rest, axis=0),
+                ),
                 p_draws=ranks,
                 draws=drawn,
                 at_least_as_harmful=as_far,

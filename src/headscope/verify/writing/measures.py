@@ -29,13 +29,13 @@ from headscope.evidence.texts import MeasuredTexts, Outputs, measured_texts
 from headscope.heads import HeadSet
 from headscope.measure.identify import identifier_name, identify
 from headscope.measure.statistics import counted
-from headscope.verify.language_texts.conditions import FULL, NAMED, LanguageHeads
+from headscope.verify.language_texts.conditions import FULL, NAMED, OWN, LanguageHeads
 from headscope.verify.writing.texts import Group, Texts, output_rows
 
 #: Of a group, by statistic, the numbers of every prompt, (conditions, prompts, features).
 Numbers = Mapping[str, NDArray[Any]]
-#: Whose heads are changed: of every language its own; of two statements A's or B's.
-OWN, A, B = "own", "A", "B"
+#: Whose heads are changed: of two statements A's or B's.
+A, B = "A", "B"
 OFF_TARGET_MEASURES = ("off_target", "empty")
 SUMMARY_MEASURES = ("rouge_l", "chrf", "bert_score")
 
