@@ -42,6 +42,7 @@ from headscope.papers.heads_up.cells import (
 )
 from headscope.papers.heads_up.prompts import MARGIN
 from headscope.papers.published import NAMES, published_claims
+from headscope.papers.reproduce import typeset
 from headscope.papers.token_alignment_heads.findings import removal_claims, same_claim
 from headscope.results.overlap import PairOverlap
 from headscope.results.removal import RemovalResult
@@ -207,7 +208,7 @@ def judged_of(name: str, claims: Sequence[Claim]) -> dict[str, dict[str, Any]]:
     return {
         claim.key: {
             "verdict": claim.verdict,
-            **{part: getattr(claim, part) for part in ("by", "rank", "note", "decides")},
+            **{part: typeset(getattr(claim, part)) for part in ("by", "rank", "note", "decides")},
         }
         for claim in answer.claims
     }

@@ -310,7 +310,8 @@ def test_the_table_of_masks_is_that_of_the_stored_runs() -> None:
 
 
 def test_the_table_of_languages_is_that_of_the_report() -> None:
-    """The matrix of heads by texts is in the attributes of its picture, p among the claims."""
+    """The matrix of heads by texts, and how many random sets do as much, are in the attributes of
+    their pictures."""
     told, report = rows("languages.md"), text(ROOT / "docs" / "papers" / "lahis.html")
     matrix = re.search(
         r'data-rows="(en \(4\)[^"]*)" data-columns="([^"]*)" data-values="([^"]*)"', report
@@ -320,15 +321,14 @@ def test_the_table_of_languages_is_that_of_the_report() -> None:
     for at, language in enumerate(one.partition(" ")[0] for one in heads):
         row = values[at * len(texts) : (at + 1) * len(texts)]
         assert told[language][: len(texts)] == [value.partition(" ")[0] for value in row]
-        p = re.search(
-            rf"Text in {language} needs .*?p over 99 draws ([\d.]+),"
-            r" over 99 of the same layers ([\d.]+)",
-            report,
-        )
-        assert p is not None
-        assert [cell.removesuffix(" of 99") for cell in told[language][len(texts) :]] == [
-            f"{100 * float(one) - 1:.0f}" for one in p.groups()
-        ]
+        as_far = []
+        for control in ("random", "same layers"):
+            found = re.search(
+                rf'data-words="{language} \u2212 {control}: [^"]*\s(\d+) of 119 sets', report
+            )
+            assert found is not None
+            as_far.append(found[1])
+        assert [cell.removesuffix(" of 119") for cell in told[language][len(texts) :]] == as_far
 
 
 def test_the_first_table_of_languages_is_that_of_the_stored_run() -> None:

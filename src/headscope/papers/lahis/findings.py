@@ -261,7 +261,7 @@ def show_off_target(setting: Setting) -> Findings:
         step = step_name(setting, f"off-target-{ask}")
         found = setting.read(step, OffTarget)
         if found is not None:
-            shown = shown_by(setting, step, *WRITTEN, "In which language instead")
+            shown = shown_by(setting, step, "In which language instead")
             known = "off_target" in found.evidence.statistics
             every.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
     return _described(joined(every))
@@ -357,7 +357,8 @@ def show_gates(setting: Setting) -> Findings:
         rows[code] = Cell(trained, None, None, theirs, "not run", 0)
         if result is not None:
             found[code] = result
-            languages.append(titled(shown_by(setting, step, "Values and tests", "Gates"), code))
+            own = replace(shown_by(setting, step), tables=())  # the tables are in the runs' reports
+            languages.append(titled(own, code))
     if not found:
         return Findings()
     why = "not comparable: the abstract does not say of which model"

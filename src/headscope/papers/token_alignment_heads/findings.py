@@ -391,10 +391,10 @@ def formation_claim(checkpoints: Sequence[CheckpointRow]) -> list[Claim]:
     above = [row.above_chance.token_alignment for row in (first, peak, last) if row.above_chance]
     chance = f" (above chance {', '.join(f'{share:.1%}' for share in above)})" if above else ""
     by = (
-        f"{first.shares.token_alignment:.1%} of the heads at first, {max(shares):.1%} at most, "
-        f"{last.shares.token_alignment:.1%} at the end{chance}; chrF++ gains {before:.1f} in "
-        f"1,000 steps before and {after:.1f} after that; heads of the last set that stay "
-        f"{_interval(stayed)}; heads left of the most {_interval(left)}"
+        f"of the most heads {_interval(left)} are left, of the last ones {_interval(stayed)} stay "
+        f"from then on, and chrF++ gains {before:.1f} in 1,000 steps before and {after:.1f} after; "
+        f"{first.shares.token_alignment:.1%} of all heads at first, {max(shares):.1%} at most, "
+        f"{last.shares.token_alignment:.1%} at the end{chance}"
     )
     effects = [
         Effect(rise),
