@@ -301,8 +301,8 @@ def answer_of(
     )  # fmt: skip
     able = sum((claim.least_p or 0.0) * len(every) <= LEVEL for claim in measured.values())
     sure = (
-        f"With the random sets drawn here {able} of {len(every)} could hold. Each has one test; "
-        f"both verdicts are corrected for {len(every)} claims (Holm). All of it is one model."
+        f"With as many random sets as were planned {able} of {len(every)} could hold. Each has one "
+        f"test; both verdicts are corrected for {len(every)} claims (Holm). All of it is one model."
     )
     missing = f" Not answered here: {', '.join(left)}." if left else ""
     return Answer(found=found, sure=sure + missing, claims=every)
