@@ -178,7 +178,7 @@ STEPS = {
         "scores", "overlap", "removal", "tasks", "rated", "formation", "key-words-plurals-1",
     },
     "lahis": {
-        "perplexity", "summaries", "off-target-translate", "off-target-continue", "soft-gate",
+        "perplexity", "summaries", "off-target-translate", "off-target-continue", "soft-gate-de",
     },
 }  # fmt: skip
 

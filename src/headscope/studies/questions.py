@@ -53,11 +53,7 @@ class QuestionsChoice(Settings):
     ] = field(default=None, metadata=UNSIGNED)
     language: Annotated[
         str | None,
-        Option(
-            "Language of the questions, for the prompt's words; of pocket's own those in it.",
-            metavar="CODE",
-            panel="Data",
-        ),
+        Option("Language of the questions, for the prompt's words.", metavar="CODE", panel="Data"),
     ] = None
     kind: Annotated[
         QuestionKind,
