@@ -34,7 +34,7 @@ from headscope.results.lahis import LahisResult
 from headscope.results.language_texts import TextWithoutHeads, TextWithoutLayers
 from headscope.results.soft_gate import SoftGateResult
 from headscope.results.writing import OffTarget, Steering, Summaries, Transfer
-from headscope.shown.blocks import Cell, Claim, Findings, Reference, p_cell
+from headscope.shown.blocks import Cell, Claim, Findings, Forest, Reference, p_cell
 from headscope.shown.words import count
 from headscope.verify.language_texts.conditions import OWN
 from headscope.verify.language_texts.evidence import CONTRAST
@@ -162,7 +162,9 @@ def show_cross(setting: Setting, found: TextWithoutHeads, shown: Findings) -> Fi
     tested = "the difference, and its rank among random sets that are dealt to the languages"
     draws = together.against(CONTRAST, own).get("random")
     claim = of_effects(CLAIMS["specific"], by, [Effect(contrast.change)], draws, sure=tested)
-    return claimed(shown, claim)
+    # The study's finding and its forest are of own text alone, and stand there.
+    maps = tuple(figure for figure in shown.figures if not isinstance(figure, Forest))
+    return claimed(replace(shown, figures=maps, found=""), claim, in_words=True)
 
 
 def _own(found: TextWithoutHeads) -> Condition | None:

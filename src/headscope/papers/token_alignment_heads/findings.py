@@ -574,7 +574,9 @@ def _tasks_of(setting: Setting, found: TasksResult, tasks: Findings) -> Findings
     rows = {worst: replace(Cell.of(changes[worst], 1, factor=100), published=-most)}
     title, cited = "The largest loss of a task", bound(setting, "Section 5.2")
     compared = with_published(title, "change, points", rows, cited)
-    removal = replace(shown_by(setting, "removal", "Under every condition"), found="", sure="")
+    removal = shown_by(setting, "removal", "Under every condition")
+    # Its finding and its figure are those of Figure 1.
+    removal = replace(removal, figures=(), found="", sure="")
     claims = task_claim(found.evidence)
     return claimed(joined([tasks, removal]), *claims, tables=[compared])
 
