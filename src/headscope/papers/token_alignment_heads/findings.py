@@ -444,7 +444,8 @@ def show_removal(setting: Setting, found: RemovalResult, shown: Findings) -> Fin
         title, cited = "Translation without the heads", bound(setting, "Section 5.1")
         tables = [with_published(title, f"top {main.k}", rows, cited, note)]
         shown = replace(shown, tables=(*shown.tables, *example(setting, evidence)))
-    claims = removal_claims(found, setting.geometry.total)
+    few = setting.read("spared", RemovalResult)
+    claims = removal_claims(found, setting.geometry.total, few)
     return claimed(shown, *claims, tables=tables)
 
 
@@ -474,9 +475,12 @@ def example(setting: Setting, evidence: Evidence) -> list[Table]:
 COLLAPSE, NOTICED = 10.0, 0.06
 
 
-def removal_claims(found: RemovalResult, total: int) -> list[Claim]:
+def removal_claims(
+    found: RemovalResult, total: int, few: RemovalResult | None = None
+) -> list[Claim]:
     """That translation collapses without these heads, and hardly changes without others; none where
-    no text was written. `total`: heads of the model."""
+    no text was written. `total`: heads of the model; `few`: the removal of fewer others, where it
+    was made."""
     evidence, main = found.evidence, found.evidence.main
     if not evidence.level("chrf", main):
         return []
@@ -485,7 +489,7 @@ def removal_claims(found: RemovalResult, total: int) -> list[Claim]:
     collapse = of_heads(
         CLAIMS["collapse"], evidence, "chrf", main, grounds, claimed=-COLLAPSE, control=outside
     )
-    return [collapse, *spared_claim(evidence, main, total)]
+    return [collapse, *spared_claim(evidence, total, None if few is None else few.evidence)]
 
 
 def _removal_grounds(
@@ -500,35 +504,56 @@ def _removal_grounds(
     )
 
 
-def spared_claim(evidence: Evidence, main: Condition, total: int) -> list[Claim]:
-    """That as many heads that align no tokens cost less than is noticed; none without their draws.
+def spared_claim(evidence: Evidence, total: int, few: Evidence | None = None) -> list[Claim]:
+    """That other heads, which align no tokens, cost less than is noticed; none without their draws.
+
+    Decided by `few`, a removal of the paper's share of heads, where it was made; as many heads as
+    the selected ones are then described.
+    """
+    decides = evidence if few is None else few
+    loss = spared_loss(decides)
+    base = decides.level("chrf")
+    if loss is None or base is None:
+        return []
+    number, k = decides.statistics["chrf"].number, decides.main.k
+    drawn = decides.draws("chrf", decides.main, "outside")
+    by = (
+        f"chrF++ {number(base)} as it is, {number(base.value * (1 - loss.value))} without "
+        f"{count(k, 'head')} that align no tokens ({k / total:.1%} of all), {_share(loss)} less; "
+        f"{count(len(drawn.each), 'set')}, {number(drawn.low)} to {number(drawn.high)}"
+    )
+    notes, many = list[str](), spared_loss(evidence)
+    if few is not None and many is not None:
+        k = evidence.main.k
+        notes.append(f"{_share(many)} less without {k} such heads ({k / total:.1%})")
+    same = evidence.draws("chrf", evidence.main, "same layers").mean
+    if not isnan(same):
+        notes.append(
+            f"{number(same)} without {evidence.main.k} random heads of the same layers, of which "
+            "some are selected"
+        )
+    effect = Effect(loss, -1, NOTICED)
+    sure = f"an interval over sentences and sets, beside a loss of {NOTICED:.0%}"
+    return [of_effects(CLAIMS["spared"], by, [effect], sure=sure, note="; ".join(notes))]
+
+
+def spared_loss(evidence: Evidence) -> Estimate | None:
+    """The share of chrF++ that random heads cost which align no tokens; None without draws.
 
     Its interval is over sentences and over draws: errors of single draws over the same sentences
     are taken as one, which makes it no narrower than it is.
     """
     base = evidence.level("chrf")
-    rows = [evidence.level("chrf", draw) for draw in evidence.of_control(main, "outside")]
+    rows = [evidence.level("chrf", draw) for draw in evidence.of_control(evidence.main, "outside")]
     changes = [row.change for row in rows if row is not None and row.change is not None]
     if base is None or len(changes) < 2 or not all(change.bounded for change in changes):
-        return []
+        return None
     losses = [-change.value / base.value for change in changes]
     value = fmean(losses)
     sentences = fmean((change.high - change.low) / 2 / base.value for change in changes)
     sets = t_quantile(len(losses) - 1) * stdev(losses) / sqrt(len(losses))
     half = hypot(sentences, sets)
-    loss = Estimate(value, value - half, value + half)
-    number = evidence.statistics["chrf"].number
-    same = evidence.draws("chrf", main, "same layers").mean
-    noted = f"{number(same)} without random heads of the same layers, of which some are selected"
-    by = (
-        f"chrF++ {number(base)} as it is, {number(base.value * (1 - value))} without as many heads "
-        f"that align no tokens ({main.k} heads, {main.k / total:.1%} of all), {_share(loss)} less; "
-        f"{len(losses)} sets, {min(losses):.1%} to {max(losses):.1%}"
-    )
-    effect = Effect(loss, -1, NOTICED)
-    sure = f"an interval over sentences and sets, beside a loss of {NOTICED:.0%}"
-    note = "" if isnan(same) else noted
-    return [of_effects(CLAIMS["spared"], by, [effect], sure=sure, note=note)]
+    return Estimate(value, value - half, value + half)
 
 
 # Figures 10 to 12

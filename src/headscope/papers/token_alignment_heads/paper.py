@@ -129,7 +129,7 @@ EXPERIMENTS = (
         "figure-1",
         _figures(1, 8),
         "What translation is without these heads",
-        steps.removal_steps,
+        steps.spared_steps,
         findings.show_removal,
     ),
     Experiment(

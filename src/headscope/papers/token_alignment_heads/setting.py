@@ -24,6 +24,8 @@ THRESHOLD = 0.1
 COMPARED, REMOVED = 20, 30
 #: The share of all heads that stands for both in models of few heads.
 SHARE = "15%"
+#: The share of heads that Figure 1 removes at random: 30 of 1,024.
+FEW_REMOVED = "3%"
 #: The groups of Figure 28's directions.
 GROUPS = {
     "from English": ("en-zh", "en-ja", "en-de", "en-fr", "en-ar", "en-nl", "en-es"),

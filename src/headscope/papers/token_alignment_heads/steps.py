@@ -28,6 +28,7 @@ from headscope.papers.paper import Missing, Setting, Step, Steps
 from headscope.papers.published import published_claims
 from headscope.papers.study_steps import study_step
 from headscope.papers.token_alignment_heads.setting import (
+    FEW_REMOVED,
     NAME,
     POCKET_CHECKED,
     POCKET_FOUND,
@@ -339,6 +340,24 @@ def removal_steps(setting: Setting) -> Steps:
     title = "translation without the heads"
     own = study_step("verify removal", _removal, "removal", title, work, ("scores",))
     return score_steps(setting, own)
+
+
+def spared_steps(setting: Setting) -> Steps:
+    """The same, and translation without other heads by the paper's share, unless --k asks for
+    another number, which the removal has then, or no text is to be written."""
+    removal = removal_steps(setting)
+    text = "text" in (setting.steering.measure or ("text",))
+    if isinstance(removal, Missing) or setting.steering.k is not None or not text:
+        return removal
+    sentences = sentences_of(setting, POCKET_CHECKED, FLORES[1], generate=True)
+    work, title = sentences * (2 + draws_of(setting)), "translation without a few other heads"
+    own = study_step("verify removal", _spared, "spared", title, work, ("scores",))
+    return (*removal, own)
+
+
+def _spared(setting: Setting) -> VerifyRemoval:
+    removal = replace(_removal(setting), k=(FEW_REMOVED,), measure=("text",), loss_draws=None)
+    return replace(removal, controls=("outside",))
 
 
 #: The paper's own control has no p over draws: heads that align no tokens.
