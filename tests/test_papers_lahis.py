@@ -365,20 +365,39 @@ def naive_tails(number: int, expected: float) -> tuple[float, float]:
     return math.fsum(chances[number:]), math.fsum(chances[: number + 1])
 
 
+def shared_heads(number: int, in_layers: tuple[int, ...]) -> LahisResult:
+    """Two languages with so many important heads in each layer of 16, and `number` general ones."""
+    every = [Head(layer, at) for layer in range(6) for at in range(16)]
+    every.sort(key=lambda head: head.head >= in_layers[head.layer])
+    important = sum(in_layers)
+    heads = tuple(
+        ScoredHead(head.layer, head.head, 0.5 if rank <= important else 0.0, rank=rank)
+        for rank, head in enumerate(every, 1)
+    )
+    each = replace(language((0.0,) * 4, ()), scored=heads, important=important)
+    return replace(
+        heads_result(), scored=heads, languages={"de": each, "en": each},
+        general=tuple(GeneralHead(at // 16, at % 16, 2) for at in range(number)),
+    )  # fmt: skip
+
+
+#: Important heads in each layer.
+IN_ONE, IN_ALL = (1, 0, 0, 0, 0, 0), (7,) * 6
+
+
 @pytest.mark.parametrize(
-    ("number", "expected", "holds"),
-    [(6, 0.05, True), (1, 0.05, None), (0, 0.05, None), (0, 20.0, False), (20, 20.0, None),
-     (60, 20.0, True)],
+    ("number", "in_layers", "holds"),
+    [(6, IN_ONE, True), (1, IN_ONE, None), (0, IN_ONE, None), (0, IN_ALL, False),
+     (20, IN_ALL, None), (60, IN_ALL, True)],
 )  # fmt: skip
 def test_general_heads_are_counted_against_chance(
-    tmp_path: Path, number: int, expected: float, holds: bool | None
+    tmp_path: Path, number: int, in_layers: tuple[int, ...], holds: bool | None
 ) -> None:
     one = setting(tmp_path)
-    general = tuple(GeneralHead(at // 16, at % 16, 2) for at in range(number))
-    every = replace(heads_result(), scored=scored(*[0] * 96))
-    finish(one, "heads", replace(every, general=general, general_expected=expected))
+    finish(one, "heads", shared_heads(number, in_layers))
     claim = answered(one, {"language-heads": tell(one, "language-heads")})["general"]
-    more, at_most = naive_tails(number, expected)
+    # A head of a layer is important in both languages by so many chances of 16 times 16.
+    more, at_most = naive_tails(number, sum(some * some / 16 for some in in_layers))
     assert claim.p == pytest.approx(min(1, 2 * more))
     assert claim.p_against == pytest.approx(min(1, 2 * at_most))
     assert (claim.holds, claim.p_draws) == (holds, None)
@@ -795,11 +814,8 @@ def told_of_all(folder: Path, turned: bool = False) -> tuple[Setting, dict[str, 
     one, sign = setting(folder), -1 if turned else 1
     tests = {"draws": 239, "p_draws": 1 / 240, "p_same": 1.0}
     shares = effect("off_target", 0.5, 0.5 + 0.3 * sign, 0.5, 0.05, **tests)
-    general = tuple(GeneralHead(0, at, 2) for at in range(0 if turned else 9))
-    expected = 20.0 if turned else 0.25
     results = {
-        "heads": replace(heads_result(), general=general, general_expected=expected,
-                         scored=scored(*[0] * 96)),
+        "heads": shared_heads(0, IN_ALL) if turned else shared_heads(9, IN_ONE),
         "perplexity": losses_result({"de": 0.1 * sign, "en": 0.1 * sign}, others=0.02 * sign,
                                     **tests),
         "summaries": summaries_result(effect("rouge_l", 50, 50 - 10 * sign, 49, 2, **tests)),

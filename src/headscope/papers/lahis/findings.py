@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import fsum
 from statistics import fmean
 from typing import Any
 
 from headscope.data.languages import language_name
 from headscope.estimates import Estimate
 from headscope.evidence.rows import SHARE, Condition, Evidence
+from headscope.find.lahis_scores import expected_general
+from headscope.heads import Geometry
 from headscope.papers.cells import table, with_published
 from headscope.papers.claims import (
     Effect,
@@ -99,19 +103,33 @@ def show_sets(setting: Setting, found: LahisResult, shown: Findings) -> Findings
         "this is no finding."
     )
     shown = replace(shown, found=f"{shown.found} {described}")
-    if found.general_expected is None:
+    if found.general_in is None:
         return shown
+    chance = general_by_chance(found, found.general_in, setting.geometry)
     by = (
         f"{count(len(found.general), 'head')} in at least {found.general_in} of {len(sizes)} "
-        f"languages, where chance gives {found.general_expected:.2g}"
+        f"languages, where chance gives {chance:.2g} in the layers of each language's heads, and "
+        f"{found.general_expected:.2g} in any"
     )
     tested = (
-        "the number of heads against random sets of the languages' sizes (Poisson), which need not "
-        "lie in the same layers as important heads do"
+        "the number of heads against random sets of the languages' sizes in their layers (Poisson)"
     )
-    number = len(found.general)
-    claim = of_count(CLAIMS["general"], by, number, found.general_expected, sure=tested)
+    claim = of_count(CLAIMS["general"], by, len(found.general), chance, sure=tested)
     return claimed(shown, claim)
+
+
+def general_by_chance(found: LahisResult, needed: int, geometry: Geometry) -> float:
+    """How many heads would be important in `needed` languages, had each language as many important
+    ones in every layer, drawn at random there."""
+    layers = [
+        Counter(each.place.layer for each in language.scored[: language.important])
+        for language in found.languages.values()
+    ]
+    return fsum(
+        expected_general([sizes[layer] for sizes in layers], heads, needed)
+        for layer, heads in enumerate(geometry.counts)
+        if heads
+    )
 
 
 # Losses of text
