@@ -25,8 +25,8 @@ all: $(VENV)/.installed-with-all
 test: lint types contracts docs pytest
 
 lint: $(VENV)/.installed-for-tests
-	$(BIN)/ruff check src tests bench docs
-	$(BIN)/ruff format --check src tests bench docs
+	$(BIN)/ruff check src tests bench docs plugins
+	$(BIN)/ruff format --check src tests bench docs plugins
 
 types: $(VENV)/.installed-for-tests
 	$(BIN)/mypy

@@ -1,0 +1,644 @@
+"""The plugin of vLLM, without vLLM: what requests may ask, rows of gates, and an engine of the same
+fields as vLLM's, on which the proof must catch every way of being wrong."""
+
+from __future__ import annotations
+
+import builtins
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headscope.errors import InputError
+from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet
+from headscope.heads.resolve import save_scores
+from headscope_vllm import engine
+from headscope_vllm.gates import Catalogue, Factors, catalogue, geometry_of, salted
+from headscope_vllm.rows import GateRows
+
+GEOMETRY = Geometry.uniform(4, 6)
+SERVED = Catalogue(GEOMETRY, {"es": ((1, 2, 0.0),), "half": ((0, 0, 0.5), (3, 5, 0.5))})
+PLUGIN = Path(__file__).parents[1] / "plugins" / "vllm"
+
+heads = st.tuples(st.integers(0, 3), st.integers(0, 5))
+numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)
+gates = st.dictionaries(heads, numbers, max_size=8).map(
+    lambda gate: tuple((*head, factor) for head, factor in sorted(gate.items()) if factor != 1)
+)
+
+
+# What requests ask for
+
+
+@given(st.dictionaries(heads, numbers, min_size=1), st.randoms(), st.sampled_from(["", " ", "  "]))
+def test_a_gate_written_out_is_read_as_it_is(gate: Any, random: Any, gap: str) -> None:
+    parts = [
+        f"-L{layer}.H{head}" if factor == 0 and random.random() < 0.5
+        else f"{layer}.{head}{gap}*{gap}{factor!r}"
+        for (layer, head), factor in gate.items()
+    ]  # fmt: skip
+    random.shuffle(parts)
+    read = SERVED.read(f"{gap},{gap}".join(parts))
+    assert {(layer, head): factor for layer, head, factor in read} == {
+        head: factor for head, factor in gate.items() if factor != 1
+    }
+    assert list(read) == sorted(read)
+
+
+def test_names_stand_for_gates_that_the_operator_listed() -> None:
+    assert SERVED.read(" es ") == ((1, 2, 0.0),)
+    assert Catalogue(GEOMETRY).read("-1.2") == SERVED.read("es")
+
+
+RUBBISH = ("", " ", ",", "-", "*", "5", "1.2", "-1.2,", "-1.2,-1.2", "-1.2*0.5", "1.2*", "1.2*x",
+           "1.2*nan", "1.2*1e39", "1.2*-inf", "-4.0", "-0.6", "--1.2", "es,half", "es*0.5", "../es",
+           "/etc/passwd", "hf://a/b", "a" * 10**6, "-1." + "9" * 5000, "-1.2;-1.3", "\x00", "−1.2",
+           None, 3, 1.2, True, [], ["-1.2"], {"1.2": 0}, b"-1.2")  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", RUBBISH, ids=lambda asked: repr(asked)[:12])
+def test_rubbish_is_refused_in_a_sentence_and_no_file_is_opened(
+    asked: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a file was opened")
+
+    with monkeypatch.context() as here:
+        here.setattr(builtins, "open", opened)
+        here.setattr(Path, "exists", opened)
+        with pytest.raises(InputError) as error:
+            SERVED.read(asked)
+    assert 10 < len(str(error.value)) < 400
+
+
+@given(st.text(st.sampled_from("-.*,0123456789 LHeinfs/\u0663"), max_size=20))
+def test_any_text_is_a_gate_of_the_model_or_refused(asked: str) -> None:
+    try:
+        read = SERVED.read(asked)
+    except InputError:
+        return
+    assert all(Head(layer, head) in set(GEOMETRY.heads()) for layer, head, _ in read)
+    assert all(np.isfinite(factor) for *_, factor in read)
+
+
+def test_gates_are_what_heads_takes(tmp_path: Path) -> None:
+    values = np.ones((4, 6), dtype=np.float32)
+    values[2, 1], values[0, 3] = 0.25, 0.0
+    Gate(GEOMETRY, values).save_pretrained(tmp_path / "soft" / "gate")
+    HeadSet.parse("3.1,0.2", GEOMETRY).save_pretrained(tmp_path / "set")
+    ranked = np.arange(24, dtype=np.float64).reshape(4, 6)
+    save_scores(tmp_path / "found", HeadScores(GEOMETRY, ranked, "test"))
+    served = catalogue(
+        {
+            "soft": str(tmp_path / "soft"),
+            "set": str(tmp_path / "set"),
+            "best": {"heads": str(tmp_path / "found"), "k": 2, "factor": 2.0},
+            "list": {"heads": "1.1", "factor": 0.5},
+        },
+        GEOMETRY,
+    )
+    assert served.named == {
+        "soft": ((0, 3, 0.0), (2, 1, 0.25)),
+        "set": ((0, 2, 0.0), (3, 1, 0.0)),
+        "best": ((3, 4, 2.0), (3, 5, 2.0)),
+        "list": ((1, 1, 0.5),),
+    }
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["es"], {"5.1": "1.1"}, {"": "1.1"}, {"a/b": "1.1"}, {"x" * 65: "1.1"}, {"es": 3},
+        {"es": {"heads": "1.1", "scale": 2}}, {"es": {"heads": "1.1", "factor": "2"}},
+        {"es": {"k": 3}}, {"es": "9.9"}, {"es": "no/such/folder"},
+        {"es": {"heads": "1.1", "factor": float("nan")}},
+    ],
+    ids=lambda given: repr(given)[:24],
+)  # fmt: skip
+def test_a_gate_that_cannot_be_served_is_refused_at_the_start(given: Any) -> None:
+    with pytest.raises(InputError):
+        catalogue(given, GEOMETRY)
+
+
+def test_gates_of_other_models_and_of_other_parts_are_refused(tmp_path: Path) -> None:
+    Gate(Geometry.uniform(2, 6), np.zeros((2, 6))).save_pretrained(tmp_path / "other")
+    with pytest.raises(InputError, match="2 layers"):
+        catalogue({"es": str(tmp_path / "other")}, GEOMETRY)
+    query = Gate(GEOMETRY, np.zeros((4, 6)))
+    query = replace(query, origin=replace(query.origin, config={"on": "query"}))
+    query.save_pretrained(tmp_path / "query")
+    with pytest.raises(InputError, match="query"):
+        catalogue({"es": str(tmp_path / "query")}, GEOMETRY)
+
+
+@given(st.lists(st.tuples(gates, st.none() | st.text(max_size=3)), min_size=2, max_size=6))
+def test_keys_and_values_are_shared_by_equal_gates_and_salts_alone(asked: Any) -> None:
+    salts = [salted(*each) for each in asked]
+    for (gate, own), salt in zip(asked, salts, strict=True):
+        assert salt == own if not gate else salt not in (None, own)
+    for left, one in zip(asked, salts, strict=True):
+        for right, other in zip(asked, salts, strict=True):
+            if left[0] or right[0]:
+                # 0 and -0 remove alike, and may be cached apart.
+                assert (one == other) is (repr(left) == repr(right))
+
+
+def test_layers_without_attention_have_no_heads() -> None:
+    types = ["linear_attention", "full_attention", "sliding_attention", "mamba"]
+    config = SimpleNamespace(layer_types=types, num_attention_heads=6)
+    assert geometry_of(config, 4, 6) == Geometry((0, 6, 6, 0))
+    assert geometry_of(SimpleNamespace(num_attention_heads=6), 4, 6) == GEOMETRY
+    with pytest.raises(InputError):
+        geometry_of(SimpleNamespace(num_attention_heads=[6, 4, 6, 6]), 4, 6)
+
+
+# Rows of gates
+
+steps = st.lists(
+    st.lists(
+        st.tuples(st.sampled_from([0, 0, 1, 2, 3, 4]), st.integers(1, 5)), min_size=1, max_size=6
+    ),
+    min_size=1,
+    max_size=8,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(gates, min_size=4, max_size=4), steps)
+def test_every_token_has_the_gate_of_its_request_over_any_schedule(
+    some: list[Factors], schedule: list[list[tuple[int, int]]]
+) -> None:
+    """Also over two processes with half of the heads each; no gate stays from earlier steps."""
+    every = [(), *some]
+    whole = GateRows(4, range(6), 40, 6, torch.device("cpu"))
+    halves = [GateRows(4, own, 40, 6, torch.device("cpu")) for own in (range(3), range(3, 6))]
+    for batch in schedule:
+        asked, tokens = [every[at] for at, _ in batch], [number for _, number in batch]
+        for rows in (whole, *halves):
+            rows.fill(asked, tokens)
+        padded = sum(tokens) + 3
+        for layer in range(4):
+            expected = torch.ones(padded, 6)
+            start = 0
+            for gate, number in zip(asked, tokens, strict=True):
+                for at, head, factor in gate:
+                    if at == layer:
+                        expected[start : start + number, head] = factor
+                start += number
+            written = torch.ones(padded, 6, 2)
+            whole.multiply(layer, written)
+            assert torch.equal(written, expected.unsqueeze(-1).expand(-1, -1, 2))
+            parts = [torch.ones(padded, 3, 2) for _ in halves]
+            for rows, part in zip(halves, parts, strict=True):
+                rows.multiply(layer, part)
+            assert torch.equal(torch.cat(parts, 1), written)
+        assert whole.active is any(asked)
+
+
+def test_gates_are_multiplied_in_the_dtype_of_the_model() -> None:
+    rows = GateRows(1, range(2), 4, 2, torch.device("cpu"))
+    rows.fill([((0, 1, 0.3),)], [2])
+    written = torch.full((2, 2, 3), 1.7, dtype=torch.bfloat16)
+    rows.multiply(0, written)
+    assert torch.equal(
+        written[:, 1],
+        torch.tensor(1.7).bfloat16() * torch.tensor(0.3).bfloat16() * torch.ones(2, 3),
+    )
+    assert torch.equal(written[:, 0], torch.full((2, 3), 1.7, dtype=torch.bfloat16))
+
+
+# An engine with the fields that the plugin uses
+
+LAYERS, HEADS, WIDTH, WORDS = 3, 4, 2, 50
+
+
+class RowParallelLinear(torch.nn.Module):
+    """A projection back, whose input is divided among processes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.input_size_per_partition = HEADS * WIDTH
+        self.linear = torch.nn.Linear(HEADS * WIDTH, HEADS * WIDTH, bias=False)
+
+    def forward(self, written: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.linear(written)
+        return out
+
+
+class Kernel:
+    """What a head writes: sums of its values so far, within a request."""
+
+    def forward(self, layer: Any, values: torch.Tensor, lengths: Sequence[int], *,
+                output: torch.Tensor) -> None:  # fmt: skip
+        for own, out in zip(values.split(lengths), output.split(lengths), strict=True):
+            out.copy_(own.cumsum(0))
+
+
+class Attention(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attn_type, self.num_heads, self.head_size_v = "decoder", HEADS, WIDTH
+        self.impl = Kernel()
+
+    def forward(self, values: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+        output = torch.empty(len(values), HEADS, WIDTH)
+        self.impl.forward(self, values.view(-1, HEADS, WIDTH), lengths, output=output)
+        return output.view(len(values), -1)
+
+
+class Model(torch.nn.Module):
+    do_not_compile = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.words = torch.nn.Embedding(WORDS, HEADS * WIDTH)
+        block = {"attn": Attention, "o_proj": RowParallelLinear}
+        self.layers = torch.nn.ModuleList(
+            torch.nn.ModuleDict(
+                {"self_attn": torch.nn.ModuleDict({k: v() for k, v in block.items()})}
+            )
+            for _ in range(LAYERS)
+        )
+
+    def forward(self, tokens: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+        hidden: torch.Tensor = self.words(tokens)
+        for layer in self.layers:
+            own = layer["self_attn"]  # type: ignore[index]
+            hidden = hidden + torch.tanh(own["o_proj"](own["attn"](hidden, lengths)))
+        last = torch.tensor(lengths).cumsum(0) - 1
+        return hidden[last] @ self.words.weight.T
+
+
+def config(**more: Any) -> Any:
+    parallel = {"pipeline_parallel_size": 1, "use_ubatching": False, "tensor_parallel_size": 1,
+                "decode_context_parallel_size": 1, "prefill_context_parallel_size": 1}  # fmt: skip
+    model = SimpleNamespace(
+        runner_type="generate", dtype=torch.float32, get_vocab_size=lambda: WORDS,
+        hf_text_config=SimpleNamespace(num_attention_heads=HEADS),
+        model_arch_config=SimpleNamespace(
+            total_num_hidden_layers=LAYERS, total_num_attention_heads=HEADS
+        ),
+    )  # fmt: skip
+    known = {
+        "model_config": model, "additional_config": {}, "use_v2_model_runner": False,
+        "parallel_config": SimpleNamespace(**parallel),
+        "cache_config": SimpleNamespace(kv_sharing_fast_prefill=False),
+        "compilation_config": SimpleNamespace(
+            pass_config=SimpleNamespace(fuse_attn_quant=False), max_cudagraph_capture_size=None,
+            static_forward_context={},
+        ),
+    }  # fmt: skip
+    return SimpleNamespace(**{**known, **more})
+
+
+@dataclass
+class SamplingParams:
+    temperature: float = 1.0
+    max_tokens: int = 16
+    extra_args: dict[str, Any] | None = None
+
+
+@dataclass
+class Step:
+    scheduled_new_reqs: list[Any] = field(default_factory=list)
+    scheduled_cached_reqs: Any = None
+    num_scheduled_tokens: dict[str, int] = field(default_factory=dict)
+    total_num_scheduled_tokens: int = 0
+    num_common_prefix_blocks: list[int] = field(default_factory=list)
+    finished_req_ids: set[str] = field(default_factory=set)
+
+    @classmethod
+    def make_empty(cls) -> Step:
+        return cls()
+
+
+class BadRequest(Exception):
+    def __init__(self, message: str, parameter: str = "") -> None:
+        super().__init__(message)
+
+
+def build() -> dict[str, ModuleType]:
+    """Modules of an engine, new ones each time, since the plugin changes their classes."""
+
+    class InputProcessor:
+        def __init__(self, vllm_config: Any) -> None:
+            self.vllm_config = vllm_config
+
+        def process_inputs(self, request_id: str, prompt: Any, params: Any) -> Any:
+            return SimpleNamespace(
+                request_id=request_id, cache_salt=prompt.get("cache_salt"),
+                sampling_params=replace(params) if isinstance(params, SamplingParams) else None,
+            )  # fmt: skip
+
+    class GPUModelRunner:
+        def __init__(self, vllm_config: Any) -> None:
+            self.vllm_config, self.model = vllm_config, Model()
+            self.model_config = vllm_config.model_config
+            self.max_num_tokens, self.max_num_reqs = 64, 8
+            self.device = torch.device("cpu")
+            self.requests = dict[str, Any]()
+            self.input_batch = SimpleNamespace(req_ids=[])
+            self.execute_model_state: Any = None
+            for at, layer in enumerate(self.model.layers):
+                context = vllm_config.compilation_config.static_forward_context
+                context[f"model.layers.{at}.self_attn.attn"] = layer["self_attn"]["attn"]  # type: ignore[index]
+
+        def get_model(self) -> Any:
+            return self.model
+
+        def initialize_kv_cache(self, kv_cache_config: Any) -> None:
+            self.kv_cache_config = kv_cache_config
+
+        def _prepare_inputs(self, scheduler_output: Any, tokens: Any) -> Any:
+            return tokens
+
+        def execute_model(self, step: Any) -> None:
+            for name in step.finished_req_ids:
+                del self.requests[name]
+            for new in step.scheduled_new_reqs:
+                self.requests[new.req_id] = new
+            if not step.total_num_scheduled_tokens:
+                return
+            # The order of a batch is the engine's own, not that of what came.
+            self.input_batch.req_ids = sorted(step.num_scheduled_tokens, reverse=True)
+            lengths = [step.num_scheduled_tokens[name] for name in self.input_batch.req_ids]
+            self._prepare_inputs(step, np.array(lengths))
+            prompts = [self.requests[name].prompt_token_ids for name in self.input_batch.req_ids]
+            with torch.no_grad():
+                logits = self.model(torch.tensor([*chain(*prompts)]), lengths)
+            self.execute_model_state = SimpleNamespace(logits=logits)
+
+        def sample_tokens(self, _: Any) -> None:
+            self.execute_model_state = None
+
+    class Worker:
+        def __init__(self, vllm_config: Any) -> None:
+            self.vllm_config, self.model_config = vllm_config, vllm_config.model_config
+            self.model_runner = GPUModelRunner(vllm_config)
+
+        def compile_or_warm_up_model(self) -> float:
+            return 0.0
+
+    def layer_of(name: str) -> int:
+        return next(int(part) for part in name.split(".") if part.isdigit())
+
+    told = dict[str, dict[str, Any]](
+        {
+            "vllm": {"SamplingParams": SamplingParams, "__version__": "0.32.0"},
+            "vllm.logger": {"init_logger": lambda _: SimpleNamespace(info=lambda *_: None)},
+            "vllm.exceptions": {"VLLMValidationError": BadRequest},
+            "vllm.distributed": {"get_tensor_model_parallel_rank": lambda: 0},
+            "vllm.model_executor.layers.attention.attention": {"Attention": Attention},
+            "vllm.model_executor.layers.linear": {"RowParallelLinear": RowParallelLinear},
+            "vllm.model_executor.models.utils": {"extract_layer_index": layer_of},
+            "vllm.v1.attention.backend": {"AttentionType": SimpleNamespace(DECODER="decoder")},
+            "vllm.v1.core.sched.output": {
+                "SchedulerOutput": Step, "NewRequestData": SimpleNamespace,
+                "CachedRequestData": SimpleNamespace(make_empty=lambda: None),
+            },
+            "vllm.v1.engine.input_processor": {"InputProcessor": InputProcessor},
+            "vllm.v1.worker.gpu_model_runner": {"GPUModelRunner": GPUModelRunner},
+            "vllm.v1.worker.gpu_worker": {"Worker": Worker},
+        }
+    )  # fmt: skip
+    made = dict[str, ModuleType]()
+    for name, names in told.items():
+        parents = name.split(".")
+        for end in range(1, len(parents) + 1):
+            made.setdefault(".".join(parents[:end]), ModuleType(".".join(parents[:end])))
+        vars(made[name]).update(names)
+    return made
+
+
+@pytest.fixture
+def modules(monkeypatch: pytest.MonkeyPatch) -> dict[str, ModuleType]:
+    made = build()
+    for name, module in made.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return made
+
+
+def started(modules: dict[str, ModuleType]) -> Any:
+    """A worker of an engine with the plugin, before it serves."""
+    engine.install()
+    worker = modules["vllm.v1.worker.gpu_worker"].Worker(config())
+    group = SimpleNamespace(kv_cache_spec=SimpleNamespace(block_size=4))
+    worker.model_runner.initialize_kv_cache(SimpleNamespace(kv_cache_groups=[group]))
+    return worker
+
+
+def step_of(requests: dict[str, tuple[list[int], Factors]]) -> Step:
+    new = [
+        SimpleNamespace(
+            req_id=name, prompt_token_ids=prompt,
+            # As they come from another process.
+            sampling_params=SamplingParams(extra_args={engine.TOLD: [list(each) for each in gate]}),
+        )
+        for name, (prompt, gate) in requests.items()
+    ]  # fmt: skip
+    lengths = {name: len(prompt) for name, (prompt, _) in requests.items()}
+    return Step(new, None, lengths, sum(lengths.values()))
+
+
+def test_the_proof_passes_and_each_request_of_a_batch_has_its_own_gate(
+    modules: dict[str, ModuleType],
+) -> None:
+    worker = started(modules)
+    assert worker.compile_or_warm_up_model() == 0.0
+    runner = worker.model_runner
+    assert runner.requests == {} and not runner.headscope_rows.active
+    asked: dict[str, tuple[list[int], Factors]] = {
+        "a": ([3, 4, 5], ((0, 1, 0.0), (2, 3, -2.0))), "b": ([7, 8], ()),
+        "c": ([9], ((1, 0, 0.5),)), "d": ([3, 4, 5], ()),
+    }  # fmt: skip
+    runner.execute_model(step_of(asked))
+    logits = dict(zip(runner.input_batch.req_ids, runner.execute_model_state.logits, strict=True))
+    for name, (prompt, gate) in asked.items():
+        assert torch.allclose(logits[name], naive(runner.model, prompt, gate), atol=1e-5), name
+    assert not torch.allclose(logits["a"], logits["d"], atol=1e-3)
+
+
+def naive(model: Any, prompt: list[int], gate: Factors) -> torch.Tensor:
+    """One prompt, with columns of W_O times the factors of their heads and no plugin."""
+    hidden = model.words.weight[prompt]
+    for at, layer in enumerate(model.layers):
+        weight = layer["self_attn"]["o_proj"].linear.weight.clone()
+        written = hidden.cumsum(0)
+        for number, head, factor in gate:
+            if number == at:
+                written = written.clone()
+                written[:, head * WIDTH : (head + 1) * WIDTH] *= factor
+        hidden = hidden + torch.tanh(written @ weight.T)
+    logits: torch.Tensor = (hidden[-1] @ model.words.weight.T).detach()
+    return logits
+
+
+def _bypass(worker: Any) -> None:
+    """The model calls other kernels than those that were wrapped."""
+    for layer in worker.model_runner.model.layers:
+        layer["self_attn"]["attn"].impl = Kernel()
+
+
+def _other_order(worker: Any) -> None:
+    """The batch says another order of requests than it has."""
+    rows, fill = worker.model_runner.headscope_rows, worker.model_runner.headscope_rows.fill
+    rows.fill = lambda gates, tokens: fill([*gates][::-1], tokens)
+
+
+def _other_heads(worker: Any) -> None:
+    """What heads write lies in another order than their numbers."""
+    rows, fill = worker.model_runner.headscope_rows, worker.model_runner.headscope_rows.fill
+    turned = [3, 0, 1, 2]
+    rows.fill = lambda gates, tokens: fill(
+        [tuple((layer, turned[head], factor) for layer, head, factor in gate) for gate in gates],
+        tokens,
+    )
+
+
+def _other_layer(worker: Any) -> None:
+    rows, multiply = worker.model_runner.headscope_rows, worker.model_runner.headscope_rows.multiply
+    rows.multiply = lambda layer, written: multiply((layer + 1) % LAYERS, written)
+
+
+def _without_effect(worker: Any) -> None:
+    for layer in worker.model_runner.model.layers:
+        layer["self_attn"]["o_proj"].linear.weight.data.zero_()
+
+
+@pytest.mark.parametrize(
+    "wrong", [_bypass, _other_order, _other_heads, _other_layer, _without_effect]
+)
+def test_an_engine_in_which_gates_are_wrong_does_not_start(
+    modules: dict[str, ModuleType], wrong: Any
+) -> None:
+    worker = started(modules)
+    wrong(worker)
+    with pytest.raises(RuntimeError, match="headscope-vllm"):
+        worker.compile_or_warm_up_model()
+
+
+def test_requests_are_read_where_they_come_in(modules: dict[str, ModuleType]) -> None:
+    engine.install()
+    engine.install()
+    own = config(additional_config={"headscope": {"gates": {"es": "1.2"}}})
+    processor = modules["vllm.v1.engine.input_processor"].InputProcessor(own)
+
+    def read(prompt: dict[str, str] | None = None, **asked: Any) -> Any:
+        params = SamplingParams(extra_args=asked or None)
+        request = processor.process_inputs("r", prompt or {}, params)
+        assert params.extra_args == (asked or None)
+        return request
+
+    gate, plain = read(heads="es", session_id="s"), read()
+    assert gate.sampling_params.extra_args == {
+        "heads": "es", "session_id": "s", engine.TOLD: ((1, 2, 0.0),),
+    }  # fmt: skip
+    assert gate.cache_salt == read(heads="-1.2").cache_salt != read(heads="-1.1").cache_salt
+    assert read({"cache_salt": "own"}, heads="es").cache_salt not in ("own", gate.cache_salt)
+    assert (plain.cache_salt, plain.sampling_params.extra_args) == (None, None)
+    assert read({"cache_salt": "own"}).cache_salt == "own"
+    assert read(heads="1.2*1").cache_salt is None
+    for asked in ({"heads": "nl"}, {"heads": "-9.9"}, {engine.TOLD: [[1, 2, 0.0]]}):
+        with pytest.raises(BadRequest):
+            read(**asked)
+    assert processor.process_inputs("r", {}, object()).sampling_params is None
+
+
+@pytest.mark.parametrize("missing", ["process_inputs", "_prepare_inputs", "initialize_kv_cache"])
+def test_an_engine_that_lacks_what_is_needed_is_named(
+    modules: dict[str, ModuleType], missing: str
+) -> None:
+    for module in modules.values():
+        for owner in vars(module).values():
+            if isinstance(owner, type) and missing in vars(owner):
+                delattr(owner, missing)
+    with pytest.raises(RuntimeError, match=f"{missing}.*0.32.0"):
+        engine.install()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"use_v2_model_runner": True},
+        {"cache_config": SimpleNamespace(kv_sharing_fast_prefill=True)},
+        {"additional_config": {"headscope": {"gate": {}}}},
+        {"additional_config": {"headscope": {"gates": {"es": "9.9"}}}},
+    ],
+    ids=["v2", "cache", "config", "gate"],
+)
+def test_settings_that_cannot_be_served_are_refused_at_the_start(
+    modules: dict[str, ModuleType], changed: dict[str, Any]
+) -> None:
+    engine.install()
+    with pytest.raises(RuntimeError, match="headscope-vllm"):
+        modules["vllm.v1.engine.input_processor"].InputProcessor(config(**changed))
+
+
+def test_a_model_whose_heads_are_not_reached_is_refused(modules: dict[str, ModuleType]) -> None:
+    engine.install()
+    own = config()
+    own.model_config.model_arch_config.total_num_attention_heads = HEADS + 1
+    worker = modules["vllm.v1.worker.gpu_worker"].Worker(own)
+    with pytest.raises(RuntimeError, match="does not reach the heads"):
+        worker.model_runner.initialize_kv_cache(SimpleNamespace(kv_cache_groups=[]))
+
+
+def test_an_engine_that_writes_no_text_is_left_alone(modules: dict[str, ModuleType]) -> None:
+    engine.install()
+    own = config(use_v2_model_runner=True)
+    own.model_config.runner_type = "pooling"
+    assert modules["vllm.v1.engine.input_processor"].InputProcessor(own).headscope_gates is None
+    worker = modules["vllm.v1.worker.gpu_worker"].Worker(own)
+    worker.model_runner.initialize_kv_cache(None)
+    assert worker.compile_or_warm_up_model() == 0.0
+    assert not hasattr(worker.model_runner, "headscope_rows")
+
+
+# The distribution
+
+
+def test_the_wheel_holds_all_that_reading_heads_needs(tmp_path: Path) -> None:
+    """No torch and no headscope beside it: numpy and safetensors alone."""
+    about = tomllib.loads((PLUGIN / "pyproject.toml").read_text(encoding="utf-8"))
+    held = about["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    for source, target in held.items():
+        place, copied = (PLUGIN / source).resolve(), tmp_path / target
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        copied.symlink_to(place)
+    for file in (PLUGIN / "src" / "headscope_vllm").glob("*.py"):
+        (tmp_path / "headscope_vllm" / file.name).symlink_to(file)
+    HeadSet.parse("3.1,0.2", GEOMETRY).save_pretrained(tmp_path / "set")
+    program = (
+        "import sys, importlib.util as u\n"
+        "class No:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in {'torch', 'transformers', 'huggingface_hub', 'typer'}:\n"
+        "            raise ModuleNotFoundError(name)\n"
+        "        if name == 'headscope' and not any('reading' in p for p in sys.path):\n"
+        "            return None\n"
+        "sys.meta_path.insert(0, No())\n"
+        f"sys.path[:] = [{str(tmp_path)!r}] + [p for p in sys.path if not p.endswith('/src')]\n"
+        "sys.meta_path[:] = [m for m in sys.meta_path if 'editable' not in repr(m)]\n"
+        "from headscope_vllm.gates import catalogue\n"
+        "from headscope.heads import Geometry\n"
+        "import headscope\n"
+        "assert 'reading' in headscope.__file__, headscope.__file__\n"
+        f"named = catalogue({{'es': {str(tmp_path / 'set')!r}}}, Geometry.uniform(4, 6)).named\n"
+        "assert named == {'es': ((0, 2, 0.0), (3, 1, 0.0))}, named\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
