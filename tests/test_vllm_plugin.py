@@ -25,6 +25,7 @@ from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet
 from headscope.heads.resolve import save_scores
 from headscope_vllm import engine
 from headscope_vllm.gates import Catalogue, Factors, catalogue, geometry_of, salted
+from headscope_vllm.peaks import Answers, Part, Peaks
 from headscope_vllm.rows import GateRows
 
 GEOMETRY = Geometry.uniform(4, 6)
@@ -218,6 +219,96 @@ def test_gates_are_multiplied_in_the_dtype_of_the_model() -> None:
     assert torch.equal(written[:, 0], torch.full((2, 3), 1.7, dtype=torch.bfloat16))
 
 
+# Peaks
+
+
+def attention_like(window: int | None, cap: float, sinks: torch.Tensor | None) -> Any:
+    """Attention of four heads, two of which share keys."""
+    made = type("Attention", (), {})()
+    made.num_heads, made.num_kv_heads, made.sliding_window = 4, 2, window
+    made.impl = SimpleNamespace(scale=0.5, logits_soft_cap=cap, sinks=sinks, alibi_slopes=None)
+    return made
+
+
+def naive_weights(attention: Any, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+    """The whole matrix of a text, (heads, queries, keys)."""
+    keys = key.repeat_interleave(2, dim=1)
+    scores = torch.einsum("qhd,khd->hqk", query, keys) * 0.5
+    if attention.impl.logits_soft_cap:
+        scores = attention.impl.logits_soft_cap * torch.tanh(
+            scores / attention.impl.logits_soft_cap
+        )
+    places = torch.arange(len(query))
+    apart = places[:, None] - places[None, :]
+    seen = apart >= 0
+    if attention.sliding_window is not None:
+        seen &= apart < attention.sliding_window
+    scores = scores.masked_fill(~seen, -torch.inf).exp()
+    total = scores.sum(-1, keepdim=True)
+    if attention.impl.sinks is not None:
+        total = total + attention.impl.sinks[:, None, None].exp()
+    return scores / total
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.integers(0, 2**31), st.sampled_from([None, 1, 3, 50]), st.sampled_from([0.0, 2.0]),
+    st.booleans(), st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 9),
+    st.integers(0, 3),
+)  # fmt: skip
+def test_peaks_are_those_of_the_whole_matrix_however_a_prompt_is_read(
+    seed: int, window: int | None, cap: float, sink: bool, chunks: list[int], written: int, off: int
+) -> None:
+    made = torch.Generator().manual_seed(seed)
+    prompt = sum(chunks)
+    total, heads = prompt + written - 1, (0, 3)
+    query = torch.randn(total, 4, 3, generator=made)
+    key = torch.randn(total, 2, 3, generator=made)
+    attention = attention_like(window, cap, torch.randn(4, generator=made) if sink else None)
+    looked, answers, position = Peaks(), Answers(), 0
+    for tokens in [*chunks, *[1] * (written - 1)]:
+        part = Part("r", {2: heads}, off, position, tokens, prompt)
+        looked.begin([part], {"r"})
+        rows = slice(position, position + tokens)
+        # Other requests' tokens stand before it in the step.
+        own = [torch.cat([torch.zeros(off, *all_.shape[1:]), all_[rows]]) for all_ in (query, key)]
+        looked.look(1, attention, *own)
+        looked.look(2, attention, *own)
+        answers.add(looked.news())
+        position += tokens
+    told = answers.take("r", written)
+    assert told is not None and answers.take("r", written) is None
+    weights = naive_weights(attention, query, key)
+    for head in heads:
+        peaks = told[f"2.{head}"]
+        assert len(peaks) == written
+        for at, (place, weight) in enumerate(peaks):
+            row = weights[head, prompt - 1 + at]
+            assert weight == pytest.approx(float(row.max()), abs=1e-6)
+            assert float(row[int(place)]) == pytest.approx(weight, abs=1e-6)
+
+
+def test_weights_that_are_not_computed_are_said() -> None:
+    alibi = attention_like(None, 0.0, None)
+    alibi.impl.alibi_slopes = torch.ones(4)
+    other = type("ChunkedLocalAttention", (), vars(attention_like(None, 0.0, None)))()
+    for attention, position in ((alibi, 0), (other, 0), (attention_like(None, 0.0, None), 2)):
+        looked, answers = Peaks(), Answers()
+        looked.begin([Part("r", {0: (1,)}, 0, position, 1, 1)], {"r"})
+        looked.look(0, attention, torch.ones(1, 4, 3), torch.ones(1, 2, 3))
+        answers.add(looked.news())
+        assert set(answers.take("r", 1) or ()) == {"error"}
+
+
+@pytest.mark.parametrize(
+    "asked", ["5.1", [], ["9.9"], [1.2], ["1.1"] * 33, ["1.1", None], {"1.1": 0}, None], ids=repr
+)
+def test_rubbish_for_peaks_is_refused(asked: Any) -> None:
+    assert SERVED.read_peaks(["L1.H2", "0.1", "1.2"]) == ((0, 1), (1, 2))
+    with pytest.raises(InputError):
+        SERVED.read_peaks(asked)
+
+
 # An engine with the fields that the plugin uses
 
 LAYERS, HEADS, WIDTH, WORDS = 3, 4, 2, 50
@@ -239,8 +330,10 @@ class RowParallelLinear(torch.nn.Module):
 class Kernel:
     """What a head writes: sums of its values so far, within a request."""
 
-    def forward(self, layer: Any, values: torch.Tensor, lengths: Sequence[int], *,
-                output: torch.Tensor) -> None:  # fmt: skip
+    scale, alibi_slopes = 1.0, None
+
+    def forward(self, layer: Any, values: torch.Tensor, key: torch.Tensor,
+                lengths: Sequence[int], *, output: torch.Tensor) -> None:  # fmt: skip
         for own, out in zip(values.split(lengths), output.split(lengths), strict=True):
             out.copy_(own.cumsum(0))
 
@@ -249,11 +342,13 @@ class Attention(torch.nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.attn_type, self.num_heads, self.head_size_v = "decoder", HEADS, WIDTH
+        self.num_kv_heads, self.sliding_window = HEADS, None
         self.impl = Kernel()
 
     def forward(self, values: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
         output = torch.empty(len(values), HEADS, WIDTH)
-        self.impl.forward(self, values.view(-1, HEADS, WIDTH), lengths, output=output)
+        own = values.view(-1, HEADS, WIDTH)
+        self.impl.forward(self, own, own, lengths, output=output)
         return output.view(len(values), -1)
 
 
@@ -294,11 +389,12 @@ def config(**more: Any) -> Any:
     known = {
         "model_config": model, "additional_config": {}, "use_v2_model_runner": False,
         "parallel_config": SimpleNamespace(**parallel),
-        "cache_config": SimpleNamespace(kv_sharing_fast_prefill=False),
+        "cache_config": SimpleNamespace(kv_sharing_fast_prefill=False, cache_dtype="auto"),
         "compilation_config": SimpleNamespace(
             pass_config=SimpleNamespace(fuse_attn_quant=False), max_cudagraph_capture_size=None,
-            static_forward_context={},
+            static_forward_context={}, cudagraph_mode=None,
         ),
+        "kv_transfer_config": None, "speculative_config": None,
     }  # fmt: skip
     return SimpleNamespace(**{**known, **more})
 
@@ -307,6 +403,7 @@ def config(**more: Any) -> Any:
 class SamplingParams:
     temperature: float = 1.0
     max_tokens: int = 16
+    n: int = 1
     extra_args: dict[str, Any] | None = None
 
 
@@ -349,8 +446,9 @@ def build() -> dict[str, ModuleType]:
             self.max_num_tokens, self.max_num_reqs = 64, 8
             self.device = torch.device("cpu")
             self.requests = dict[str, Any]()
-            self.input_batch = SimpleNamespace(req_ids=[])
+            self.input_batch = SimpleNamespace(req_ids=[], num_computed_tokens_cpu=np.zeros(8))
             self.execute_model_state: Any = None
+            self.later = False
             for at, layer in enumerate(self.model.layers):
                 context = vllm_config.compilation_config.static_forward_context
                 context[f"model.layers.{at}.self_attn.attn"] = layer["self_attn"]["attn"]  # type: ignore[index]
@@ -380,8 +478,24 @@ def build() -> dict[str, ModuleType]:
                 logits = self.model(torch.tensor([*chain(*prompts)]), lengths)
             self.execute_model_state = SimpleNamespace(logits=logits)
 
-        def sample_tokens(self, _: Any) -> None:
+        def sample_tokens(self, _: Any) -> Any:
             self.execute_model_state = None
+            # On its way to another process, or there later.
+            output = SimpleNamespace()
+            return SimpleNamespace(get_output=lambda: output) if self.later else output
+
+    class Scheduler:
+        def __init__(self) -> None:
+            self.requests = dict[str, Any]()
+
+        def update_from_output(self, step: Any, output: Any) -> list[Any]:
+            ended = [
+                SimpleNamespace(request_id=name, num_output_tokens=1) for name in self.requests
+            ]
+            return [self._free_request(request) for request in ended]
+
+        def _free_request(self, request: Any) -> tuple[dict[str, Any] | None, None]:
+            return None, None
 
     class Worker:
         def __init__(self, vllm_config: Any) -> None:
@@ -391,9 +505,6 @@ def build() -> dict[str, ModuleType]:
         def compile_or_warm_up_model(self) -> float:
             return 0.0
 
-    def layer_of(name: str) -> int:
-        return next(int(part) for part in name.split(".") if part.isdigit())
-
     told = dict[str, dict[str, Any]](
         {
             "vllm": {"SamplingParams": SamplingParams, "__version__": "0.32.0"},
@@ -402,12 +513,12 @@ def build() -> dict[str, ModuleType]:
             "vllm.distributed": {"get_tensor_model_parallel_rank": lambda: 0},
             "vllm.model_executor.layers.attention.attention": {"Attention": Attention},
             "vllm.model_executor.layers.linear": {"RowParallelLinear": RowParallelLinear},
-            "vllm.model_executor.models.utils": {"extract_layer_index": layer_of},
             "vllm.v1.attention.backend": {"AttentionType": SimpleNamespace(DECODER="decoder")},
             "vllm.v1.core.sched.output": {
                 "SchedulerOutput": Step, "NewRequestData": SimpleNamespace,
                 "CachedRequestData": SimpleNamespace(make_empty=lambda: None),
             },
+            "vllm.v1.core.sched.scheduler": {"Scheduler": Scheduler},
             "vllm.v1.engine.input_processor": {"InputProcessor": InputProcessor},
             "vllm.v1.worker.gpu_model_runner": {"GPUModelRunner": GPUModelRunner},
             "vllm.v1.worker.gpu_worker": {"Worker": Worker},
@@ -468,6 +579,33 @@ def test_the_proof_passes_and_each_request_of_a_batch_has_its_own_gate(
     for name, (prompt, gate) in asked.items():
         assert torch.allclose(logits[name], naive(runner.model, prompt, gate), atol=1e-5), name
     assert not torch.allclose(logits["a"], logits["d"], atol=1e-3)
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_peaks_go_from_the_model_to_the_answer_of_their_request(
+    modules: dict[str, ModuleType], later: bool
+) -> None:
+    worker = started(modules)
+    runner, prompt = worker.model_runner, [3, 4, 3]
+    runner.later = later
+    step = step_of({"a": (prompt, ()), "b": (prompt, ()), "c": (prompt, ())})
+    for name, asked in (("a", [[0, 1]]), ("c", [[0, 1], [1, 2]])):
+        new = next(new for new in step.scheduled_new_reqs if new.req_id == name)
+        new.sampling_params.extra_args[engine.TOLD_PEAKS] = asked
+    runner.execute_model(step)
+    output = runner.sample_tokens(None)
+    output = output.get_output() if later else output
+    scheduler = modules["vllm.v1.core.sched.scheduler"].Scheduler()
+    # c was given up while the step ran.
+    scheduler.requests = dict.fromkeys("ab")
+    (first, _), (second, _) = scheduler.update_from_output(step, output)
+    row = runner.model.words.weight.detach()[prompt][:, WIDTH : 2 * WIDTH]
+    weights = torch.softmax(row @ row[-1], 0)
+    assert second is None and set(first[engine.PEAKS]) == {"0.1"}
+    ((place, weight),) = first[engine.PEAKS]["0.1"]
+    assert weight == pytest.approx(float(weights.max())) == pytest.approx(float(weights[place]))
+    assert scheduler._free_request(SimpleNamespace(request_id="c", num_output_tokens=1))[0] is None
+    assert runner.sample_tokens(None) is not None
 
 
 def naive(model: Any, prompt: list[int], gate: Factors) -> torch.Tensor:
@@ -543,20 +681,52 @@ def test_requests_are_read_where_they_come_in(modules: dict[str, ModuleType]) ->
 
     gate, plain = read(heads="es", session_id="s"), read()
     assert gate.sampling_params.extra_args == {
-        "heads": "es", "session_id": "s", engine.TOLD: ((1, 2, 0.0),),
+        "heads": "es", "session_id": "s", engine.TOLD: ((1, 2, 0.0),), engine.TOLD_PEAKS: (),
     }  # fmt: skip
     assert gate.cache_salt == read(heads="-1.2").cache_salt != read(heads="-1.1").cache_salt
     assert read({"cache_salt": "own"}, heads="es").cache_salt not in ("own", gate.cache_salt)
     assert (plain.cache_salt, plain.sampling_params.extra_args) == (None, None)
     assert read({"cache_salt": "own"}).cache_salt == "own"
     assert read(heads="1.2*1").cache_salt is None
-    for asked in ({"heads": "nl"}, {"heads": "-9.9"}, {engine.TOLD: [[1, 2, 0.0]]}):
+    peaks = [read(peaks=["1.2"]) for _ in range(2)]
+    assert [each.sampling_params.extra_args[engine.TOLD_PEAKS] for each in peaks] == [((1, 2),)] * 2
+    # Nothing is shared, so that every key passes by.
+    assert len({None, *(each.cache_salt for each in peaks)}) == 3
+    for asked in (
+        {"peaks": "1.2"},
+        {engine.TOLD_PEAKS: [[1, 2]]},
+        {"heads": "nl"},
+        {"heads": "-9.9"},
+        {engine.TOLD: [[1, 2, 0.0]]},
+    ):
         with pytest.raises(BadRequest):
             read(**asked)
     assert processor.process_inputs("r", {}, object()).sampling_params is None
 
 
-@pytest.mark.parametrize("missing", ["process_inputs", "_prepare_inputs", "initialize_kv_cache"])
+def test_peaks_are_refused_where_they_cannot_be_had(modules: dict[str, ModuleType]) -> None:
+    engine.install()
+    whole = SimpleNamespace(has_full_cudagraphs=lambda: True)
+    for changed in (
+        {"kv_transfer_config": object()}, {"speculative_config": object()},
+        {"cache_config": SimpleNamespace(kv_sharing_fast_prefill=False, cache_dtype="fp8_e4m3")},
+        {"compilation_config": SimpleNamespace(**{
+            **vars(config().compilation_config), "cudagraph_mode": whole})},
+    ):  # fmt: skip
+        processor = modules["vllm.v1.engine.input_processor"].InputProcessor(config(**changed))
+        with pytest.raises(BadRequest):
+            processor.process_inputs("r", {}, SamplingParams(extra_args={"peaks": ["1.1"]}))
+        processor.process_inputs("r", {}, SamplingParams(extra_args={"heads": "-1.1"}))
+    processor = modules["vllm.v1.engine.input_processor"].InputProcessor(config())
+    with pytest.raises(BadRequest):
+        processor.process_inputs("r", {}, SamplingParams(n=2, extra_args={"peaks": ["1.1"]}))
+
+
+NEEDED = ("process_inputs", "_prepare_inputs", "initialize_kv_cache", "sample_tokens",
+          "update_from_output", "_free_request")  # fmt: skip
+
+
+@pytest.mark.parametrize("missing", NEEDED)
 def test_an_engine_that_lacks_what_is_needed_is_named(
     modules: dict[str, ModuleType], missing: str
 ) -> None:
@@ -566,6 +736,18 @@ def test_an_engine_that_lacks_what_is_needed_is_named(
                 delattr(owner, missing)
     with pytest.raises(RuntimeError, match=f"{missing}.*0.32.0"):
         engine.install()
+
+
+def test_settings_of_another_release_are_named(modules: dict[str, ModuleType]) -> None:
+    engine.install()
+    own = config()
+    del own.parallel_config.use_ubatching
+    with pytest.raises(RuntimeError, match=r"use_ubatching.*0\.32\.0"):
+        modules["vllm.v1.engine.input_processor"].InputProcessor(own)
+    worker = modules["vllm.v1.worker.gpu_worker"].Worker(config())
+    del worker.model_runner.max_num_tokens
+    with pytest.raises(RuntimeError, match="max_num_tokens"):
+        worker.model_runner.initialize_kv_cache(SimpleNamespace(kv_cache_groups=[]))
 
 
 @pytest.mark.parametrize(
@@ -603,7 +785,7 @@ def test_an_engine_that_writes_no_text_is_left_alone(modules: dict[str, ModuleTy
     worker = modules["vllm.v1.worker.gpu_worker"].Worker(own)
     worker.model_runner.initialize_kv_cache(None)
     assert worker.compile_or_warm_up_model() == 0.0
-    assert not hasattr(worker.model_runner, "headscope_rows")
+    assert worker.model_runner.headscope_rows is None
 
 
 # The distribution

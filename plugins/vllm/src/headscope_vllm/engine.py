@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
+from secrets import token_hex
 from typing import Any
 
 import torch
@@ -12,23 +14,31 @@ import torch
 from headscope.errors import InputError
 from headscope.heads import Geometry
 from headscope_vllm.gates import Catalogue, Factors, catalogue, geometry_of, salted
+from headscope_vllm.peaks import Answers, Found, Part, Peaks
 from headscope_vllm.proof import prove
 from headscope_vllm.rows import GateRows
 
 #: What requests ask by, and what the processes are told: no client may write the latter.
 ASKED, TOLD = "heads", "headscope_factors"
+#: The same of peaks, whose answer is told with what a request's transfer of keys would tell.
+PEAKS, TOLD_PEAKS = "peaks", "headscope_peaks"
 #: Of `--additional-config`: {"headscope": {"gates": {NAME: FOLDER}}}.
 CONFIG = "headscope"
 ATTENTION = "vllm.model_executor.layers.attention.attention"
+SCHEDULER = "vllm.v1.core.sched.scheduler"
 PROCESSOR, RUNNER = "vllm.v1.engine.input_processor", "vllm.v1.worker.gpu_model_runner"
 WORKERS = ("vllm.v1.worker.gpu_worker", "Worker"), ("vllm.v1.worker.cpu_worker", "CPUWorker")
 WITHOUT = 'VLLM_PLUGINS="" serves without gates'
+#: Of the model in this process, and of the scheduler in this one, which may be another.
+LOOKED, ANSWERS = Peaks(), Answers()
 
 
 def install() -> None:
     """Wrap the engine's classes once in a process; everything is looked up before anything is."""
     processor = _needed(PROCESSOR, "InputProcessor", "__init__", "process_inputs")
-    runner = _needed(RUNNER, "GPUModelRunner", "initialize_kv_cache", "_prepare_inputs")
+    runner = _needed(RUNNER, "GPUModelRunner", "initialize_kv_cache", "_prepare_inputs",
+                     "sample_tokens")  # fmt: skip
+    scheduler = _needed(SCHEDULER, "Scheduler", "update_from_output", "_free_request")
     _needed(ATTENTION, "Attention", "forward")
     workers = [_needed(*worker, "compile_or_warm_up_model") for worker in _there(WORKERS)]
     if hasattr(processor, "headscope_gates"):
@@ -38,26 +48,41 @@ def install() -> None:
     _wrap(processor, "process_inputs", _with_gate)
     _wrap(runner, "initialize_kv_cache", _with_rows)
     _wrap(runner, "_prepare_inputs", _with_batch)
+    _wrap(runner, "sample_tokens", _with_news)
+    _wrap(scheduler, "update_from_output", _with_found)
+    _wrap(scheduler, "_free_request", _with_peaks)
     for worker in workers:
         if "compile_or_warm_up_model" in vars(worker):
             _wrap(worker, "compile_or_warm_up_model", _with_proof)
 
 
-def _needed(module: str, name: str, *methods: str) -> Any:
-    """A class of the engine with methods; `RuntimeError`, which names what is missing."""
+def _lacking(what: str) -> RuntimeError:
     import vllm
 
+    return RuntimeError(
+        f"headscope-vllm needs {what}, which vLLM {vllm.__version__} has not; install a release "
+        f"that was tried (0.32); {WITHOUT}"
+    )
+
+
+@contextmanager
+def _of_the_engine() -> Iterator[None]:
+    """Names that the engine lacks are told so at the start."""
+    try:
+        yield
+    except (AttributeError, ImportError) as error:
+        raise _lacking(error.name or str(error)) from error
+
+
+def _needed(module: str, name: str, *methods: str) -> Any:
+    """A class of the engine with methods; `RuntimeError`, which names what is missing."""
     try:
         found = getattr(import_module(module), name)
         missing = next((method for method in methods if not hasattr(found, method)), "")
     except (ImportError, AttributeError):
         found, missing = None, "all"
     if missing:
-        what = f"{module}.{name}" + ("" if missing == "all" else f".{missing}")
-        raise RuntimeError(
-            f"headscope-vllm needs {what}, which vLLM {vllm.__version__} has not; install a "
-            f"release that was tried (0.32); {WITHOUT}"
-        )
+        raise _lacking(f"{module}.{name}" + ("" if missing == "all" else f".{missing}"))
     return found
 
 
@@ -90,6 +115,7 @@ def _with_catalogue(original: Callable[..., None], self: Any, vllm_config: Any, 
     self.headscope_gates = served(vllm_config)
 
 
+@_of_the_engine()
 def served(vllm_config: Any) -> Catalogue | None:
     """The gates that an engine serves; None for one that writes no text.
 
@@ -145,21 +171,54 @@ def _with_gate(original: Callable[..., Any], self: Any, request_id: str, prompt:
     Raises the engine's error of bad requests, which is HTTP 400, and leaves the other requests.
     """
     asked = getattr(params, "extra_args", None) or {}
+    gate, peaks = _read(self, asked, params)
+    request = original(request_id, prompt, params, *args, **kwargs)
+    if gate or peaks:
+        request.sampling_params.extra_args = {**asked, TOLD: gate, TOLD_PEAKS: peaks}
+        own = salted(gate, request.cache_salt)
+        # All keys of such a request must pass by, so that it shares with none.
+        request.cache_salt = f"{own or ''}-{token_hex()}" if peaks else own
+    return request
+
+
+def _read(
+    processor: Any, asked: dict[str, Any], params: Any
+) -> tuple[Factors, tuple[tuple[int, int], ...]]:
+    """The gate of a request, and the heads whose peaks it asks for."""
     gate: Factors = ()
+    peaks: tuple[tuple[int, int], ...] = ()
+    served = processor.headscope_gates
     try:
-        if TOLD in asked:
-            raise InputError(f"{TOLD} is not for requests; write {ASKED}")
-        if ASKED in asked and self.headscope_gates is not None:
-            gate = self.headscope_gates.read(asked[ASKED])
+        for told, name in ((TOLD, ASKED), (TOLD_PEAKS, PEAKS)):
+            if told in asked:
+                raise InputError(f"{told} is not for requests; write {name}")
+        if ASKED in asked and served is not None:
+            gate = served.read(asked[ASKED])
+        if PEAKS in asked and served is not None:
+            peaks = served.read_peaks(asked[PEAKS])
+            if why := without_peaks(processor.vllm_config, params):
+                raise InputError(f"peaks cannot be had {why}")
     except InputError as error:
         from vllm.exceptions import VLLMValidationError
 
         raise VLLMValidationError(str(error), parameter="vllm_xargs") from error
-    request = original(request_id, prompt, params, *args, **kwargs)
-    if gate:
-        request.sampling_params.extra_args = {**asked, TOLD: gate}
-        request.cache_salt = salted(gate, request.cache_salt)
-    return request
+    return gate, peaks
+
+
+def without_peaks(vllm_config: Any, params: Any) -> str:
+    """Why a request gets no peaks; empty where it does."""
+    mode = vllm_config.compilation_config.cudagraph_mode
+    reasons = {
+        "under tensor parallelism": vllm_config.parallel_config.tensor_parallel_size > 1,
+        "while keys are transferred": vllm_config.kv_transfer_config is not None,
+        "with keys of 8 bits": vllm_config.cache_config.cache_dtype.startswith("fp8"),
+        "with speculative decoding": vllm_config.speculative_config is not None,
+        "for n above 1": params.n > 1,
+        "where whole steps are recorded; start with -cc.cudagraph_mode=PIECEWISE": (
+            mode is not None and mode.has_full_cudagraphs()
+        ),
+    }
+    return next((why for why, there in reasons.items() if there), "")
 
 
 # Where the model runs
@@ -172,15 +231,20 @@ def _with_rows(original: Callable[..., None], self: Any, *args: Any, **kwargs: A
     after it was compiled; recorded graphs are made later.
     """
     original(*args, **kwargs)
-    if getattr(self, "headscope_rows", None) is not None:
-        return
-    if self.vllm_config.model_config.runner_type != "generate":
-        return
+    if getattr(self, "headscope_rows", None) is None:
+        self.headscope_rows = _rows(self)
+
+
+@_of_the_engine()
+def _rows(runner: Any) -> GateRows | None:
+    config = runner.vllm_config
+    if config.model_config.runner_type != "generate":
+        return None
     from vllm.distributed import get_tensor_model_parallel_rank
 
-    known, layers = geometry(self.vllm_config), _attention(self.vllm_config)
+    known, layers = geometry(config), _attention(config)
     counts = {layer: own.num_heads for layer, own in layers.items()}
-    processes = self.vllm_config.parallel_config.tensor_parallel_size
+    processes = config.parallel_config.tensor_parallel_size
     expected = {layer: heads // processes for layer, heads in enumerate(known.counts) if heads}
     if counts != expected:
         different = sorted(set(counts.items()) ^ set(expected.items()))[:3]
@@ -191,48 +255,49 @@ def _with_rows(original: Callable[..., None], self: Any, *args: Any, **kwargs: A
         )
     own = next(iter(expected.values()))
     start = own * get_tensor_model_parallel_rank()
-    graphs = self.vllm_config.compilation_config.max_cudagraph_capture_size or 0
-    rows = GateRows(known.layers, range(start, start + own), max(self.max_num_tokens, graphs),
-                    self.max_num_reqs, self.device)  # fmt: skip
+    graphs = config.compilation_config.max_cudagraph_capture_size or 0
+    rows = GateRows(known.layers, range(start, start + own), max(runner.max_num_tokens, graphs),
+                    runner.max_num_reqs, runner.device)  # fmt: skip
     for layer, attention in layers.items():
-        multiply_after(attention.impl, layer, rows)
-    self.headscope_rows = rows
+        multiply_after(attention, layer, rows, LOOKED)
+    return rows
 
 
 def _attention(vllm_config: Any) -> dict[int, Any]:
     """The model's attention by layer; `RuntimeError` where a layer has several."""
     from vllm.model_executor.layers.attention.attention import Attention
-    from vllm.model_executor.models.utils import extract_layer_index
     from vllm.v1.attention.backend import AttentionType
 
     found = dict[int, Any]()
     for name, layer in vllm_config.compilation_config.static_forward_context.items():
         if isinstance(layer, Attention) and layer.attn_type == AttentionType.DECODER:
-            number = extract_layer_index(name)
-            if number in found:
+            numbers = [int(part) for part in name.split(".") if part.isdigit()]
+            if len(numbers) != 1 or numbers[0] in found:
                 raise RuntimeError(
-                    f"headscope-vllm: layer {number} has two attentions, of which {name} is one; "
-                    f"{WITHOUT}"
+                    f"headscope-vllm: {name} is not the one attention of a layer; {WITHOUT}"
                 )
-            found[number] = layer
+            found[numbers[0]] = layer
     return dict(sorted(found.items()))
 
 
-def multiply_after(kernel: Any, layer: int, rows: GateRows) -> None:
-    """Have what a layer's kernel writes multiplied by the rows of a step's tokens.
+def multiply_after(attention: Any, layer: int, rows: GateRows, peaks: Peaks) -> None:
+    """Have what a layer's kernel writes multiplied by the rows of a step's tokens, and what it gets
+    looked at for peaks.
 
     Where a graph is recorded it is always multiplied: the graph runs with later steps' rows.
     """
-    forward = kernel.forward
+    forward = attention.impl.forward
 
     @functools.wraps(forward)
-    def gated(*args: Any, **kwargs: Any) -> Any:
-        result = forward(*args, **kwargs)
+    def gated(own: Any, query: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
+        result = forward(own, query, key, *args, **kwargs)
+        if peaks.parts:
+            peaks.look(layer, attention, query, key)
         if rows.active or _recorded():
             rows.multiply(layer, kwargs["output"])
         return result
 
-    kernel.forward = gated
+    attention.impl.forward = gated
 
 
 def _recorded() -> bool:
@@ -245,9 +310,60 @@ def _with_batch(original: Callable[..., Any], self: Any, scheduler_output: Any, 
     prepared = original(scheduler_output, tokens, *args, **kwargs)
     rows = getattr(self, "headscope_rows", None)
     if rows is not None:
-        names = self.input_batch.req_ids
-        rows.fill([gate_of(self.requests[name]) for name in names], [*map(int, tokens)])
+        names, counts = self.input_batch.req_ids, [*map(int, tokens)]
+        rows.fill([gate_of(self.requests[name]) for name in names], counts)
+        LOOKED.begin([*parts_of(self, names, counts)], self.requests)
     return prepared
+
+
+def parts_of(runner: Any, names: Sequence[str], counts: Sequence[int]) -> Iterator[Part]:
+    """What a step computes of the requests that ask for peaks."""
+    start = 0
+    for at, (name, tokens) in enumerate(zip(names, counts, strict=True)):
+        request = runner.requests[name]
+        told = getattr(request.sampling_params, "extra_args", None) or {}
+        if asked := told.get(TOLD_PEAKS):
+            heads: dict[int, tuple[int, ...]] = {}
+            for layer, head in asked:
+                heads[layer] = (*heads.get(layer, ()), head)
+            position = int(runner.input_batch.num_computed_tokens_cpu[at])
+            yield Part(name, heads, start, position, tokens, len(request.prompt_token_ids))
+        start += tokens
+
+
+def _with_news(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    """What a step found goes to the scheduler with its tokens, also where these come later."""
+    output, news = original(*args, **kwargs), LOOKED.news()
+    if news and hasattr(output, "get_output"):
+        later = output.get_output
+
+        def get_output() -> Any:
+            return _telling(later(), news)
+
+        output.get_output = get_output
+    elif news:
+        _telling(output, news)
+    return output
+
+
+def _telling(output: Any, news: dict[str, Found]) -> Any:
+    output.headscope_news = news
+    return output
+
+
+def _with_found(original: Callable[..., Any], self: Any, scheduler_output: Any, output: Any,
+                *args: Any, **kwargs: Any) -> Any:  # fmt: skip
+    news = getattr(output, "headscope_news", {})
+    ANSWERS.add({name: found for name, found in news.items() if name in self.requests})
+    return original(scheduler_output, output, *args, **kwargs)
+
+
+def _with_peaks(original: Callable[..., Any], self: Any, request: Any, *args: Any,
+                **kwargs: Any) -> Any:  # fmt: skip
+    """What a request that ends tells besides its tokens: its peaks."""
+    transfer, more = original(request, *args, **kwargs)
+    found = ANSWERS.take(request.request_id, request.num_output_tokens)
+    return ({**(transfer or {}), PEAKS: found} if found is not None else transfer), more
 
 
 def gate_of(request: Any) -> Factors:
@@ -261,6 +377,7 @@ def gate_of(request: Any) -> Factors:
 
 def _with_proof(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     result = original(*args, **kwargs)
-    if self.model_config.runner_type == "generate":
-        prove(self.model_runner, _attention(self.vllm_config), TOLD)
+    if getattr(self.model_runner, "headscope_rows", None) is not None:
+        with _of_the_engine():
+            prove(self.model_runner, _attention(self.vllm_config), TOLD)
     return result

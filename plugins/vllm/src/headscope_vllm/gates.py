@@ -23,6 +23,8 @@ Factors = tuple[tuple[int, int, float], ...]
 LONGEST = 65_536
 #: Names of gates. A head, such as 5.1, is none.
 NAME = re.compile(r"[A-Za-z_][\w.+-]{0,63}")
+#: Heads whose peaks a request may ask for.
+MOST = 32
 #: How a gate is given at the start, besides as a folder.
 OPTIONS = ("heads", "k", "factor")
 
@@ -63,6 +65,20 @@ class Catalogue:
         if len(gate) < len(parts):
             raise InputError("a head is given twice; write each once")
         return _sorted(gate)
+
+    def read_peaks(self, asked: Any) -> tuple[tuple[int, int], ...]:
+        """The heads whose peaks a request asks for: a list such as `["5.1", "L7.H2"]`.
+
+        Raises `InputError` for anything else, for more than `MOST`, and as `read` does.
+        """
+        if not isinstance(asked, list | tuple) or not all(isinstance(one, str) for one in asked):
+            raise InputError('peaks is a list of heads, such as ["5.1", "7.2"]')
+        if not 0 < len(asked) <= MOST:
+            raise InputError(f"peaks names {len(asked)} heads; name 1 to {MOST}")
+        heads = [Head.parse(one) for one in asked]
+        for head in heads:
+            self.geometry.check(head)
+        return tuple((head.layer, head.head) for head in sorted(set(heads)))
 
 
 def _factor(part: str) -> tuple[Head, float]:
