@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscope import options
@@ -33,8 +34,8 @@ from headscope.use.serving import (
     at_once,
     ended,
     found,
+    gate_words,
     rounding_of,
-    spelled,
 )
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ NEW_TOKENS = 24
 BAD_REQUEST = 400
 #: Prompts that a sentence names, of more the first ones.
 NAMED = 6
+#: Letters of a gate that a sentence shows.
+GATE_LETTERS = 60
 
 
 @dataclass(frozen=True)
@@ -149,8 +152,8 @@ class ServedText(Record):
 class ServedPrompt(Record):
     """A prompt of so many tokens, and its texts.
 
-    `changed`: whether the gate changes the text here; `decides`: whether it does so beyond
-    rounding, and the server agrees up to there, so that a gate that it ignored would be seen.
+    `changed`: whether the gate changes the text here, beyond rounding; `decides`: whether the
+    server's text agrees up to there, too, so that a gate that it ignored would be seen.
     """
 
     id: str
@@ -216,7 +219,7 @@ def serve_check(config: ServeCheck, progress: Progress | None = None) -> ServeCh
     lm = config.model.load_for()
     gate = _gate(config, lm, server)
     if isinstance(server, Vllm):
-        server = replace(server, gate=config.name or spelled(gate))
+        server = replace(server, gate=config.name or gate_words(gate))
     rows = rendered(lm, prompts, choice.chat)
     limit = config.max_new_tokens or NEW_TOKENS
     dtypes = (lm.dtype, _dtype_of(config, lm, server))
@@ -367,7 +370,7 @@ def _compared(
         ServedPrompt(
             id=row.prompt.id,
             tokens=len(ids[at]),
-            changed=changes[at].texts != "equal",
+            changed=changes[at].texts == "different",
             decides=_decides(changes[at], agreements[at, True]),
             gated=text(at, True),
             plain=text(at, False),
@@ -436,11 +439,10 @@ def judged(result: ServeCheckResult) -> tuple[bool | None, str]:
             f" status {result.refusal}), so a mistaken gate goes unnoticed"
         )
     if not result.decisive:
-        why = "the gate changes none of" if not result.changed else "only rounding changes some of"
-        return None, (
-            f"Cannot tell whether the server's gate is right: {why} {texts} here, so a server that "
-            "ignored it would write the same"
-        )
+        why = f"the gate changes none of {texts} here, so a server that ignored it would pass"
+        if result.changed:
+            why = "rounding parts the texts before the gate changes them"
+        return None, f"Cannot tell whether the server's gate is right: {why}"
     change = f"{result.decisive} of {texts} change{'s' if result.decisive == 1 else ''}"
     return True, (
         f"The server's gate is right: {of} of {texts} with it and {of} of {of} without are those "
@@ -489,9 +491,7 @@ def _show(result: ServeCheckResult, run: Path) -> Shown:
         {
             "with the gate": lambda row: outcome(row.gated),
             "without": lambda row: outcome(row.plain),
-            "the gate changes it": lambda row: (
-                "yes" if row.decides else "within rounding" if row.changed else "no"
-            ),
+            "the gate changes it": lambda row: "yes" if row.changed else "no",
         },
         note=f"Logits of two tokens that are closer than {allowed} count as rounding.",
     )
@@ -504,18 +504,20 @@ def _show(result: ServeCheckResult, run: Path) -> Shown:
         for words, text in (("with", row.gated), ("without", row.plain))
         if text.differs
     ]
-    asked = (
-        f"adapter {server.adapter} at scale {server.scale:g}"
-        if server.gate is None
-        else f'"heads": "{server.gate}"'
-    )
+    asked = server.gate
+    if asked is None:
+        asked = f"adapter {server.adapter} at scale {server.scale:g}"
+    asked = shorten(asked, GATE_LETTERS, placeholder=" \u2026")
     sections = [Section("Texts", [table], brief=True)]
     if texts:
         sections.append(Section("Texts that differ", texts))
     return Shown(
         "Check of a server",
         "Does the server apply the gate as transformers does here?",
-        [f"{result.verdict}."],
+        [
+            f"{result.verdict}.",
+            f"{server.kind} {server.version} was asked for {asked}.",
+        ],
         facts=[
             *model_facts(result.model_name, result.model.heads if result.model else None),
             ("server", f"{server.kind} {server.version}"),

@@ -173,13 +173,13 @@ def found(url: str) -> Vllm | LlamaCpp:
     )
 
 
-def spelled(gate: Gate) -> str:
+def gate_words(gate: Gate) -> str:
     """A gate in the words of the plugin: `-17.2, 5.1*0.5`; heads that are not named keep theirs."""
     heads = []
     for head in gate.changed_heads():
         factor = gate.values[head.layer, head.head]
         times = np.format_float_positional(factor, trim="-")
-        heads.append(f"-{head}" if factor == 0 else f"{head}*{times}")
+        heads.append(f"-{head.key}" if factor == 0 else f"{head.key}*{times}")
     return ", ".join(heads)
 
 
