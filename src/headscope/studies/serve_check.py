@@ -24,7 +24,13 @@ from headscope.studies.models import TEMPLATED, ModelChoice, about_model
 from headscope.studies.shows import model_facts
 from headscope.studies.study import Study
 from headscope.studies.use.gates import GateChoice, factors_section
-from headscope.studies.use.prompts import PromptsChoice, Rendered, prompts_digest, rendered
+from headscope.studies.use.prompts import (
+    Message,
+    PromptsChoice,
+    Rendered,
+    prompts_digest,
+    rendered,
+)
 from headscope.use.serving import (
     Agreement,
     LlamaCpp,
@@ -60,8 +66,8 @@ NEW_TOKENS = 24
 BAD_REQUEST = 400
 #: Prompts that a sentence names, of more the first ones.
 NAMED = 6
-#: Letters of a gate that a sentence shows.
-GATE_LETTERS = 60
+#: Letters that are shown of a gate, and of a prompt.
+GATE_LETTERS, PROMPT_LETTERS = 60, 24
 
 
 @dataclass(frozen=True)
@@ -157,6 +163,7 @@ class ServedPrompt(Record):
     """
 
     id: str
+    prompt: str | tuple[Message, ...]
     tokens: int
     changed: bool
     decides: bool
@@ -369,6 +376,7 @@ def _compared(
     return tuple(
         ServedPrompt(
             id=row.prompt.id,
+            prompt=row.prompt.given,
             tokens=len(ids[at]),
             changed=changes[at].texts == "different",
             decides=_decides(changes[at], agreements[at, True]),
@@ -483,7 +491,11 @@ def _show(result: ServeCheckResult, run: Path) -> Shown:
         words = "rounding" if found.texts == "rounding" else "different"
         return f"{words} from token {found.token + 1}{gap}"
 
-    rows = [(row.id, row) for row in result.prompts]
+    def name(row: ServedPrompt) -> str:
+        text = row.prompt if isinstance(row.prompt, str) else row.prompt[-1]["content"]
+        return f"{row.id}: {shorten(text, PROMPT_LETTERS, placeholder=' …')}"
+
+    rows = [(name(row), row) for row in result.prompts]
     allowed = f"{result.rounding:.2g} of the largest logit ({' and '.join(result.dtypes)})"
     table = table_of(
         "The server's texts beside those of transformers",
@@ -507,7 +519,7 @@ def _show(result: ServeCheckResult, run: Path) -> Shown:
     asked = server.gate
     if asked is None:
         asked = f"adapter {server.adapter} at scale {server.scale:g}"
-    asked = shorten(asked, GATE_LETTERS, placeholder=" \u2026")
+    asked = shorten(asked, GATE_LETTERS, placeholder=" …")
     sections = [Section("Texts", [table], brief=True)]
     if texts:
         sections.append(Section("Texts that differ", texts))
@@ -528,16 +540,19 @@ def _show(result: ServeCheckResult, run: Path) -> Shown:
 
 
 def _failure(result: ServeCheckResult) -> str | None:
+    url, of = result.server.url, len(result.prompts)
     if result.right:
         return None
     if result.right is None:
         return (
-            "the server's gate is not shown to be right; give more prompts (--data), longer texts "
+            f"the gate of {url} is not shown to be right; give more prompts (--data), longer texts "
             "(--max-new-tokens) or more heads (--k)"
         )
+    if result.equal == result.equal_without == of:
+        return f"{url} takes gates of heads that do not exist; start it with headscope's plugin"
     return (
-        f"{result.server.url} does not write what transformers writes under this gate; compare "
-        "--heads and --model with what the server was started with, and the texts by --full"
+        f"{url} does not write what transformers writes; compare --model and --heads with what the "
+        "server was started with, and the texts by --full"
     )
 
 
