@@ -15,7 +15,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -28,6 +27,7 @@ from headscope.heads import Gate, Geometry
 from headscope.lm import LanguageModel
 from headscope.studies.serve_check import PROMPTS
 from headscope.use.serving import KEY, agreement, ended, found, gate_words, rounding_of
+from headscope_vllm.gates import Catalogue, factors_of
 
 #: Heads in a layer of the tiny model.
 HEADS = 4
@@ -507,19 +507,17 @@ def test_prompts_come_from_a_file(serve: Any, check: Check, tmp_path: Path) -> N
 @given(
     st.dictionaries(
         st.tuples(st.integers(0, 11), st.integers(0, 5)),
-        st.floats(-1e6, 1e6, width=32),
+        st.floats(-1e6, 1e6, width=32).filter(lambda factor: factor != 1),
+        min_size=1,
         max_size=9,
     )
 )
-def test_a_gate_in_words_is_the_gate(factors: dict[tuple[int, int], float]) -> None:
+def test_a_gate_in_words_is_what_the_plugin_reads(factors: dict[tuple[int, int], float]) -> None:
     geometry = Geometry.uniform(12, 6)
     gate = Gate.of(geometry, {f"{layer}.{head}": of for (layer, head), of in factors.items()})
-    read = {}
-    for part in filter(None, gate_words(gate).split(", ")):
-        head, times, factor = part.partition("*")
-        assert "e" not in part and head.startswith("-") != bool(times)
-        read[head.removeprefix("-")] = np.float32(factor or 0)
-    assert Gate.of(geometry, read) == gate
+    words = gate_words(gate)
+    assert Catalogue(geometry).read(words) == factors_of(gate)
+    assert all(part.startswith("-") != ("*" in part) for part in words.split(", "))
 
 
 def test_a_text_ends_where_it_ends() -> None:

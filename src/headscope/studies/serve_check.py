@@ -291,7 +291,8 @@ def _gate(config: ServeCheck, lm: LanguageModel, server: Vllm | LlamaCpp) -> Gat
     """What heads are to be multiplied by on this server; `InputError` if it cannot do that, or it
     changes nothing."""
     adaptation = config.gate.read(lm.geometry, lm.name)
-    if adaptation.place == "query" or adaptation.feed_forward is not None:
+    parts = adaptation.feed_forward
+    if adaptation.place == "query" or (parts is not None and (parts != 1).any()):
         raise InputError(
             f"{adaptation.name}: multiplies queries or feed-forward parts, and servers multiply "
             "what heads write; name another gate"
