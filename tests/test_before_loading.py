@@ -19,6 +19,7 @@ from command_runs import write_jsonl
 from headscope.data.chat import KEY_VARIABLES
 from headscope.settings import options_in
 from headscope.studies.registry import COMMANDS, study_of
+from headscope.use.serving import Vllm
 from language_helpers import write_documents
 from lm_helpers import saved
 from verify_helpers import write_data
@@ -68,6 +69,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "use simultaneous": (*HEADS, *PAIRS),
     "use export": HEADS,
     "use rate": (*HEADS, "--data", "summaries.jsonl"),
+    "serve-check": ("http://127.0.0.1:9", *HEADS),
     "survey": ("--pairs", "en-de=pairs.tsv"),
     "reproduce": ("token-alignment-heads",),
     "check": (),
@@ -201,6 +203,9 @@ def unread(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.chdir(place)
     monkeypatch.setattr("headscope.lm.loading._model", read)
+    monkeypatch.setattr(
+        "headscope.studies.serve_check.found", lambda url: Vllm(url, "a version", "a model")
+    )
     monkeypatch.setenv("XDG_CACHE_HOME", str(place / "no cache"))
     for name in KEY_VARIABLES:
         monkeypatch.delenv(name, raising=False)

@@ -292,13 +292,20 @@ def _url(given: str | None) -> str | None:
 
 
 def _key() -> str:
-    key = _first(KEY_VARIABLES)
+    key = key_in(KEY_VARIABLES)
     if key is None:
         raise EndpointError(
             f"no API key in the environment; set {' or '.join(KEY_VARIABLES)} (any text for an "
             "endpoint that asks for none)"
         )
-    if not key.isascii() or not key.isprintable() or " " in key:
+    return key
+
+
+def key_in(variables: Sequence[str]) -> str | None:
+    """The key that the first of these environment variables holds; ``EndpointError`` for what is
+    none."""
+    key = _first(variables)
+    if key is not None and (not key.isascii() or not key.isprintable() or " " in key):
         raise EndpointError(
             "the API key in the environment holds a space or a sign that no key has; set it again"
         )

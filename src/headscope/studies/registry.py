@@ -76,6 +76,7 @@ BY_PANEL = {
         "use adapt": "headscope.studies.use.adapt",
         "use export": "headscope.studies.use.export",
         "use simultaneous": "headscope.studies.use.simultaneous",
+        "serve-check": "headscope.studies.serve_check",
     },
     "Corpora": {
         "use rate": "headscope.studies.use.rate",
