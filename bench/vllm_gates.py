@@ -5,9 +5,12 @@
 MODEL is a folder or a GGUF file, which is written in float32 first (`--work`). The server is
 started layer by layer (eager) and compiled, with prefix caching on. 64 requests go to it at once:
 prompts without a gate and with 8 different ones, of which two are named at its start, each written
-out or by name. Their greedy tokens are compared with those of transformers here, twice, so that the second
-time all prompts are cached. Where they differ first, the gap between the two largest logits of the
-gated model is told: below 1e-3 rounding explains the difference.
+out or by name. Their greedy tokens are compared with those of transformers here, twice, so that the
+second time all prompts are cached. Where they differ first, the gap between the two largest logits
+of the gated model is told: below 1e-3 rounding explains the difference.
+
+Peaks: 8 requests, half of them gated, ask for those of 32 heads. Each must be the largest of all
+weights that the gated model here has, or as large within 1e-5.
 
 Rubbish: gates that do not exist and requests that are given up midway, among requests without a
 gate, whose tokens must stay. Cost: a server without the plugin beside it, in turns on the same
@@ -34,16 +37,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch
 from llama_server import NEW_TOKENS, PROMPTS, TIE, difference
 from machine import machine, tell
 from timing import say, spread
 
 import headscope
-from headscope.heads import Gate
+from headscope.heads import Gate, Head
 from headscope.lm import LanguageModel
+from headscope.lm.attention.weights import WeightRequest
 from headscope.lm.generation import GenerateConfig
 
 REQUESTS, NAMED = 64, ("one", "two")
+#: Requests for peaks, their heads, and how far weights of one size may be apart.
+LOOKED, ASKED, NEAR = 8, 32, 1e-5
 #: What the CPU build of vLLM is told by its environment.
 SETTINGS = {
     "VLLM_CPU_KVCACHE_SPACE": "1", "VLLM_CPU_OMP_THREADS_BIND": "nobind",
@@ -166,11 +173,14 @@ def measured(
             serving(given.vllm, [*options, "--additional-config", told], given.work)
         )
         equal = compared(lm, gates, requests, address, mode)
+        looked = peaked(lm, gates, requests, address)
+        say(f"{mode}: peaks: {looked}")
         unharmed = rubbish(address, requests, given.rubbish)
         say(f"{mode}: rubbish: {unharmed}")
         without = servers.enter_context(serving(given.vllm, options, given.work, VLLM_PLUGINS=""))
-        cost = costs(address, without, requests, given.rounds)
-    return {"compared": equal, "rubbish": unharmed, "cost": cost}
+        heads = [head.key for head in some_heads(lm)]
+        cost = costs(address, without, requests, given.rounds, heads)
+    return {"compared": equal, "peaks": looked, "rubbish": unharmed, "cost": cost}
 
 
 @contextmanager
@@ -214,21 +224,28 @@ def alive(address: str) -> bool:
 
 
 def sent(
-    address: str, prompt: Sequence[int], gate: Any = None, *, salt: str = "", timeout: float = 300,
-    **more: Any,
-) -> list[int]:  # fmt: skip
-    """The tokens that a server writes; `HTTPError` for a request that it refuses."""
+    address: str, prompt: Sequence[int], gate: Any = None, *, peaks: Sequence[str] = (),
+    salt: str = "", timeout: float = 300, **more: Any,
+) -> dict[str, Any]:  # fmt: skip
+    """What a server answers; `HTTPError` for a request that it refuses."""
     body = {
         "model": "model", "prompt": list(prompt), "max_tokens": NEW_TOKENS, "temperature": 0,
         "return_token_ids": True, **({"cache_salt": salt} if salt else {}), **more,
-        **({} if gate is None else {"vllm_xargs": {"heads": gate}}),
     }  # fmt: skip
+    asked = {"heads": gate, "peaks": [*peaks] or None}
+    body["vllm_xargs"] = {name: value for name, value in asked.items() if value is not None}
     request = urllib.request.Request(
         f"{address}/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
     )
     with urllib.request.urlopen(request, timeout=timeout) as answer:
-        tokens: list[int] = json.load(answer)["choices"][0]["token_ids"]
-        return tokens
+        told: dict[str, Any] = json.load(answer)
+        return told
+
+
+def tokens_of(address: str, prompt: Sequence[int], gate: Any = None, **more: Any) -> list[int]:
+    """The tokens that a server writes."""
+    tokens: list[int] = sent(address, prompt, gate, **more)["choices"][0]["token_ids"]
+    return tokens
 
 
 def gate_of(gates: Mapping[str, Gate], name: str, at: int) -> str | None:
@@ -251,7 +268,7 @@ def compared(
         with ThreadPoolExecutor(REQUESTS) as pool:
             theirs = [
                 *pool.map(
-                    lambda each: sent(
+                    lambda each: tokens_of(
                         address, each[1]["prompt"], gate_of(gates, each[1]["gate"], each[0])
                     ),
                     enumerate(requests),
@@ -276,12 +293,45 @@ def compared(
     return {"first": runs[0], "cached": runs[1]}
 
 
+def some_heads(lm: LanguageModel) -> list[Head]:
+    """The heads whose peaks are asked for."""
+    return random.Random(0).sample([*lm.geometry.heads()], ASKED)
+
+
+def peaked(
+    lm: LanguageModel,
+    gates: Mapping[str, Gate],
+    requests: Sequence[Mapping[str, Any]],
+    address: str,
+) -> dict[str, Any]:
+    """Peaks that a server tells, among all weights of the gated model here."""
+    heads = tuple(some_heads(lm))
+    plain = [each for each in requests if not each["gate"]][: LOOKED // 2]
+    gated = [each for each in requests if each["gate"] in NAMED][: LOOKED // 2]
+    count, largest, apart = 0, 0, 0.0
+    for own in [*plain, *gated]:
+        asked, gate = own["gate"] or None, gates.get(own["gate"], Gate.identity(lm.geometry))
+        answer = sent(address, own["prompt"], asked, peaks=[head.key for head in heads])
+        text = [*own["prompt"], *answer["choices"][0]["token_ids"]]
+        request = WeightRequest(torch.arange(len(text))[None], heads)
+        with lm.gated(gate), lm.attention_weights(request) as weights, torch.no_grad():
+            lm.model(input_ids=torch.tensor([text]))
+        for column, head in enumerate(heads):
+            peaks = answer["kv_transfer_params"]["peaks"][head.key]
+            for at, (key, weight) in enumerate(peaks, len(own["prompt"]) - 1):
+                row = weights.weights[at, column]
+                count += 1
+                largest += bool(row[int(key)] >= row.max() - NEAR)
+                apart = max(apart, abs(float(row[int(key)]) - weight))
+    return {"peaks": count, "largest": largest, "weights_apart_at_most": apart}
+
+
 def rubbish(
     address: str, requests: Sequence[Mapping[str, Any]], number: int
 ) -> dict[str, int | bool]:
     """Requests that must fail, others that are given up, and a few that must be as always."""
     plain = [each for each in requests if not each["gate"]]
-    before = [sent(address, each["prompt"]) for each in plain]
+    before = [tokens_of(address, each["prompt"]) for each in plain]
     draw, counted = random.Random(0), {"refused": 0, "given_up": 0, "as_always": 0, "other": 0}
 
     def one(at: int) -> str:
@@ -291,7 +341,7 @@ def rubbish(
                 sent(address, plain[own]["prompt"], draw.choice(RUBBISH))
             elif kind < 0.9:
                 sent(address, plain[own]["prompt"], "-1.1, -2.2*0.5"[:4], timeout=0.05)
-            elif sent(address, plain[own]["prompt"]) == before[own]:
+            elif tokens_of(address, plain[own]["prompt"]) == before[own]:
                 return "as_always"
         except urllib.error.HTTPError as error:
             return "refused" if error.code == 400 else "other"
@@ -304,38 +354,39 @@ def rubbish(
     with ThreadPoolExecutor(16) as pool:
         for outcome in pool.map(one, range(number)):
             counted[outcome] += 1
-    after = [sent(address, each["prompt"]) for each in plain]
+    after = [tokens_of(address, each["prompt"]) for each in plain]
     return {**counted, "plain_requests_unchanged": after == before, "alive": alive(address)}
 
 
 def costs(
-    address: str, without: str, requests: Sequence[Mapping[str, Any]], rounds: int
+    address: str,
+    without: str,
+    requests: Sequence[Mapping[str, Any]],
+    rounds: int,
+    heads: Sequence[str],
 ) -> dict[str, Any]:
     """Tokens a second of requests sent at once, in turns: beside the server without the plugin."""
-    gated = "-1.1, -2.2, 3.0*0.5"
-    ways = {
-        "without": (without, None),
-        "none gated": (address, None),
-        "all gated": (address, gated),
+    ways: dict[str, tuple[str, str | None, Sequence[str]]] = {
+        "without": (without, None, ()),
+        "none gated": (address, None, ()),
+        "all gated": (address, "-1.1, -2.2, 3.0*0.5", ()),
+        "all with peaks": (address, None, heads),
     }
     speeds: dict[str, list[float]] = {way: [] for way in ways}
     for turn in range(rounds + 1):
         for way in random.Random(turn).sample([*ways], len(ways)):
-            server, gate = ways[way]
-
+            server, gate, peaks = ways[way]
+            more = {"gate": gate, "peaks": peaks, "salt": f"turn {turn}", "ignore_eos": True}
             start = time.perf_counter()
             with ThreadPoolExecutor(REQUESTS) as pool:
-                texts = pool.map(
-                    partial(sent, server, gate=gate, salt=f"turn {turn}", ignore_eos=True),
-                    [each["prompt"] for each in requests],
-                )
-                tokens = sum(map(len, texts))
+                prompts = [each["prompt"] for each in requests]
+                tokens = sum(map(len, pool.map(partial(tokens_of, server, **more), prompts)))
             if turn:  # the first turn warms up
                 speeds[way].append(tokens / (time.perf_counter() - start))
         say(f"turn {turn} of {rounds}")
     ratios = {
         way: spread([own / base for own, base in zip(speeds[way], speeds["without"], strict=True)])
-        for way in ("none gated", "all gated")
+        for way in [*ways][1:]
     }
     return {"tokens_a_second": {way: spread(own) for way, own in speeds.items()}, "ratios": ratios}
 
