@@ -404,6 +404,7 @@ class SamplingParams:
     temperature: float = 1.0
     max_tokens: int = 16
     n: int = 1
+    output_kind: Any = field(default_factory=lambda: SimpleNamespace(name="FINAL_ONLY"))
     extra_args: dict[str, Any] | None = None
 
 
@@ -718,8 +719,9 @@ def test_peaks_are_refused_where_they_cannot_be_had(modules: dict[str, ModuleTyp
             processor.process_inputs("r", {}, SamplingParams(extra_args={"peaks": ["1.1"]}))
         processor.process_inputs("r", {}, SamplingParams(extra_args={"heads": "-1.1"}))
     processor = modules["vllm.v1.engine.input_processor"].InputProcessor(config())
-    with pytest.raises(BadRequest):
-        processor.process_inputs("r", {}, SamplingParams(n=2, extra_args={"peaks": ["1.1"]}))
+    for more in ({"n": 2}, {"output_kind": SimpleNamespace(name="DELTA")}):
+        with pytest.raises(BadRequest):
+            processor.process_inputs("r", {}, SamplingParams(extra_args={"peaks": ["1.1"]}, **more))
 
 
 NEEDED = ("process_inputs", "_prepare_inputs", "initialize_kv_cache", "sample_tokens",

@@ -214,6 +214,7 @@ def without_peaks(vllm_config: Any, params: Any) -> str:
         "with keys of 8 bits": vllm_config.cache_config.cache_dtype.startswith("fp8"),
         "with speculative decoding": vllm_config.speculative_config is not None,
         "for n above 1": params.n > 1,
+        "in a stream": params.output_kind.name == "DELTA",
         "where whole steps are recorded; start with -cc.cudagraph_mode=PIECEWISE": (
             mode is not None and mode.has_full_cudagraphs()
         ),
