@@ -94,10 +94,17 @@ def test_work_that_tells_nothing_shows_that_it_goes_on(
             now[0] += 20
             lines.remind()
         update("measuring", 1, 1)
+        update("scoring", 0, 40)
+        now[0] += 10
+        update("scoring", 1, 40)
+        now[0] += 40
+        lines.remind()
     assert capsys.readouterr().err.splitlines() == [
         "working: 31 s so far",
         "measuring: 0 of 1, 40 s so far",
         "measuring: 0 of 1, 80 s so far",
+        # 39 were left ten seconds each, 40 seconds ago.
+        "scoring: 1 of 40 (0.1/s, 350 s left)",
     ]
 
 

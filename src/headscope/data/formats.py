@@ -259,7 +259,8 @@ def record_format(path: Path) -> Format:
     if form is None:
         raise InputError(
             f"{path}, line 1 has no tab and is no JSON object; records are read from "
-            f"{formats_read()} files"
+            f"{formats_read()} files (two texts of one sentence a line become one by: (printf "
+            "'source\\ttarget\\n'; paste SOURCE TARGET) > pairs.tsv)"
         )
     return form
 

@@ -359,6 +359,8 @@ def _reason(evidence: Evidence, test: Tested, standing: str) -> str:
     if standing == TOO_FEW:
         many = count(test.draws, "different set")
         return f"only {many} of so many heads; another number may have more"
+    if standing == LOST:
+        return "more sets would hardly change it"
     # The interval may hold no difference although few draws, or none, do as much.
     ranked_high = test.p_draws is not None and test.p_draws <= evidence.alpha
     if standing == NOT_SHOWN and (ranked_high or not test.at_least_as_harmful):

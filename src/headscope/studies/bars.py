@@ -187,16 +187,17 @@ class _Lines:
         self._began = self._said = time.monotonic()
         self._last: float | None = None  # what comes before the first update is no wait
         self._task: tuple[str, int, int] | None = None
+        self._pace: tuple[str, float] | None = None  # rate, and when the task will end
 
     def __call__(self, title: str, done: int, total: int) -> None:
         self._task = (title, done, total)
         rate, left = self._clock.read(title, done, total)
         now = time.monotonic()
+        self._pace = None if left is None else (rate, now + left)
         if self._last is None:
             self._last = now
-        if now - self._last < LINE_EVERY:
-            return
-        self._say(f"{self._far()} ({rate}, {left:.0f} s left)" if left is not None else self._far())
+        if now - self._last >= LINE_EVERY:
+            self._say(self._far())
 
     def remind(self) -> None:
         """Say that work goes on, where nothing has been said for long."""
@@ -205,12 +206,18 @@ class _Lines:
             return
         if self._task is None or self._task[1] >= self._task[2]:
             self._say(f"{WORKING}: {now - self._began:.0f} s so far")
-        else:
+        elif self._pace is None:
             self._say(f"{self._far()}, {self._clock.since(self._task[0]):.0f} s so far")
+        else:
+            self._say(self._far())
 
     def _far(self) -> str:
         title, done, total = self._task or (WORKING, 0, 0)
-        return f"{title}: {_amount(title, done)} of {_amount(title, total)}"
+        far = f"{title}: {_amount(title, done)} of {_amount(title, total)}"
+        if self._pace is None:
+            return far
+        rate, end = self._pace
+        return f"{far} ({rate}, {max(0.0, end - time.monotonic()):.0f} s left)"
 
     def _say(self, line: str) -> None:
         self._last = self._said = time.monotonic()

@@ -94,11 +94,12 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     check = getattr(checked, "baseline_check", None)
     if check is not None and not all(judged.works for judged in check.judged.values()):
         judged = check.judged.values()
-        faulty = any("data_at_fault" in each.counts for each in judged)
+        faulty = [name for name, each in check.judged.items() if "data_at_fault" in each.counts]
         failed = [arrow(name) for name, each in check.judged.items() if each.works is False]
         if faulty:
             title = "The data are at fault"
-            warning = "The data are at fault, not the model: see the reasons."
+            why = "; ".join(check.judged[faulty[0]].reasons)
+            warning = f"The data are at fault, not the model ({arrow(faulty[0])}: {why})."
         elif failed:
             title = "The model does not do this task"
             part = f" in {_few(failed, len(judged))}" if len(failed) < len(judged) else ""
