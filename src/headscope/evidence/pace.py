@@ -12,8 +12,8 @@ from headscope.evidence.rows import Condition
 from headscope.measure.sequence import draws_to_win
 from headscope.shown.words import count, duration
 
-#: Seconds of work from which on the time of all of it is told; with what is done once among it.
-ENOUGH, MUCH = 1.0, 10.0
+#: Seconds of work from which on the time of all of it is told, and within a condition.
+ENOUGH, LONG = 1.0, 60.0
 
 
 class OutOfTime(InputError):
@@ -71,7 +71,7 @@ class Pacing:
     def begin(self, title: str, done: float, total: float) -> None:
         """See `headscope.runs.folder.Pace`."""
         self._title, self._total = title, total
-        self._since, self._reports = (time.monotonic(), done), 0
+        self._since, self._once = (time.monotonic(), done), False
         self.told_of.setdefault(title, None)
 
     @property
@@ -85,12 +85,12 @@ class Pacing:
         """See `headscope.runs.folder.Pace`."""
         title, now = self._title, time.monotonic()
         seconds, more = now - self._since[0], done - self._since[1]
-        self._reports += 1
         whole = self._total / self.now  # a condition, in the sizes of units
-        if more > 0 and (self._reports > 1 or more >= whole):
+        # Batches of one condition differ: the first reads the examples that all prompts begin with.
+        ended = more >= whole
+        if ended or (more > 0 and seconds >= LONG):
             self.told_of[title] = each = seconds / more * whole
-            enough = seconds >= ENOUGH if self._reports > 1 else seconds >= MUCH
-            if title not in self.told and enough:
+            if title not in self.told and seconds >= ENOUGH:
                 low, high = (each * number for number in self._conditions)
                 self.told[title] = PlannedPart(
                     title, self._draws, self._conditions, (low, high), self._words(title, low, high)
@@ -98,8 +98,8 @@ class Pacing:
                 if self.plan:
                     raise Planned
                 self.tell(self.told[title].words)
-        if self._reports == 1:  # what is done once, such as trials of the model, is over
-            self._since = now, done
+        if ended and not self._once:  # what is done once, such as trials of the model, is over
+            self._once, self._since = True, (now, done)
         if self.minutes is not None and now - self._began > 60 * self.minutes:
             raise OutOfTime(
                 f"the {self.minutes:g} minutes are over; what is measured is kept, and the same "
