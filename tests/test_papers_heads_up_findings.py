@@ -83,8 +83,8 @@ def test_what_figures_2_and_4_show_is_not_shown_again(
     pocket: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def study(setting: Setting, step: str) -> Shown:
-        maps = [Bars(MAPS, (), (), (), "y")] if step == "walk" else []
-        blocks = [*maps, Table(LIKELIEST, (), ())]
+        maps = (Bars(MAPS, (), (), (), "y"),) if step == "walk" else ()
+        blocks = (*maps, Table(LIKELIEST, (), ()))
         figure = Bars(f"figure of {step}", (), (), (), "y")
         return Shown("t", "w", ["f"], sections=[Section("s", blocks)], figure=figure)
 
