@@ -28,10 +28,10 @@ from headscope.errors import InputError
 from headscope.evidence.rows import Condition
 from headscope.papers.claims import claims_of
 from headscope.papers.heads_up.paper import PAPER
-from headscope.papers.heads_up.prompts import SWITCH
+from headscope.papers.heads_up.prompts import LIKELIEST, MAPS, SWITCH
 from headscope.papers.paper import Setting
 from headscope.papers.show import Answer
-from headscope.papers.study_steps import shown_by
+from headscope.papers.study_steps import joined, shown_by
 from headscope.shown.blocks import Bars, Findings, Section, Shown, Table
 
 
@@ -77,6 +77,27 @@ def test_blocks_of_a_study_are_taken_by_their_titles(
     found = shown_by(pocket, "walk", "b", "a", "absent")
     assert (found.tables, found.figures, found.found) == ((table,), (bars,), "f")
     assert len(shown_by(pocket, "walk", "s").tables) == 2  # a section's
+
+
+def test_what_figures_2_and_4_show_is_not_shown_again(
+    pocket: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def study(setting: Setting, step: str) -> Shown:
+        maps = (Bars(MAPS, (), (), (), "y"),) if step == "walk" else ()
+        blocks = (*maps, Table(LIKELIEST, (), ()))
+        figure = Bars(f"figure of {step}", (), (), (), "y")
+        return Shown("t", "w", ["f"], sections=[Section("s", blocks)], figure=figure)
+
+    monkeypatch.setattr(Setting, "shown", study)
+    put(pocket, "walk", walk([2, 3], [0.0, 0.25, 0.5, 1.0]))
+    names = {name: found_in(pocket, name) for name in ("figure-2", "figure-4", "table-4")}
+    drawn = {name: [figure.title for figure in found.figures] for name, found in names.items()}
+    assert drawn["figure-2"] == ["figure of walk"]
+    assert drawn["figure-4"] == ["figure of states", MAPS]
+    told = {name: [table.title for table in found.tables] for name, found in names.items()}
+    assert LIKELIEST in told["figure-4"] and LIKELIEST not in told["table-4"]
+    parts = [Findings(sure="Each mask once."), Findings(sure="One model."), Findings()]
+    assert joined([*parts, *parts]).sure == "Each mask once. One model."
 
 
 def test_table_1_by_hand(pocket: Setting) -> None:

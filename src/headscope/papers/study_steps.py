@@ -104,13 +104,13 @@ def titled(shown: Findings, title: str) -> Findings:
 
 
 def joined(parts: Iterable[Findings]) -> Findings:
-    """All blocks and sentences of several, in their order."""
+    """All blocks and sentences of several, in their order; the same uncertainty is said once."""
     every = list(parts)
     return Findings(
         tuple(table for part in every for table in part.tables),
         tuple(figure for part in every for figure in part.figures),
         " ".join(part.found for part in every if part.found),
-        " ".join(part.sure for part in every if part.sure),
+        " ".join(dict.fromkeys(part.sure for part in every if part.sure)),
     )
 
 

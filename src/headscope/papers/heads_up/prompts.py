@@ -62,6 +62,9 @@ MARGIN = 0.10
 CONDITIONS = {"original": "as is", "instructed": "instructed", "selected": "masked"}
 #: The directions of Table 4, and that of Table 36.
 TABLE_4, TABLE_36 = ("en-zh", "en-fr", "en-es", "en-de"), "zh-en"
+#: The section of hidden states that Table 4 and Figure 4 show, and that of a walk in Figure 5.
+LIKELIEST = "Likeliest tokens by layer"
+MAPS = "Similarity of each layer's output to the reference"
 
 
 def _outputs(setting: Setting, step: str, name: str, first: int) -> Findings:
@@ -196,7 +199,9 @@ def _by_size(setting: Setting) -> Findings:
                 right.setdefault(model, []).extend(exact(masked))
     probed = _probed(setting)
     states = runs.states_name(setting, probed) if probed else runs.STATES
-    shown_all = joined([*parts, shown_by(setting, states, "Likeliest tokens by layer")])
+    # The first direction's states stand at Figure 4.
+    again = states == runs.STATES
+    shown_all = joined([*parts, *([] if again else [shown_by(setting, states, LIKELIEST)])])
     if not right:
         return replace(shown_all, found="", sure="")
     counts = ", ".join(f"{model} {sum(marks)} of {len(marks)}" for model, marks in right.items())
@@ -459,7 +464,7 @@ def _states_steps(setting: Setting) -> Steps:
 def _states(setting: Setting) -> Findings:
     result = setting.read(runs.STATES, ComparedStates)
     removal = _one_by_one(setting, runs.RISING)
-    titles = ("Cosine after each layer", "Cosine after each attention", "Likeliest tokens by layer")
+    titles = ("Cosine after each layer", "Cosine after each attention", LIKELIEST)
     shown, tables = shown_by(setting, runs.STATES, *titles), list[Table]()
     if removal is not None:
         cut = None if removal.mask is None else removal.mask.cut_step
@@ -472,9 +477,10 @@ def _states(setting: Setting) -> Findings:
         note = "The paper's number of heads is that after which the cosine stays as it is."
         own = {"heads removed": Cell(step, published=stable, digits=0)}
         tables.append(with_published(title, "the mask's heads", own, place.reference, note))
-        layers = "Similarity of each layer's output to the reference"
-        along = shown_by(setting, runs.RISING, layers)
-        shown = joined([shown, replace(along, found="", sure="")])
+        along = shown_by(setting, runs.RISING, MAPS)
+        # The figure of the walk is Figure 2's.
+        maps = tuple(figure for figure in along.figures if figure.title == MAPS)
+        shown = joined([shown, replace(along, figures=maps, found="", sure="")])
     claims = [] if result is None else [_nearer(result)]
     return claimed(replace(shown, found=""), *claims, tables=tables, in_words=True)
 
