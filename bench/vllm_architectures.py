@@ -5,7 +5,7 @@
 Of every model 9 prompts, three without a gate and three under each of two, go to one engine in one
 batch; their greedy tokens are compared with those of transformers here, gated by headscope. What
 the engine or the plugin refuses is told in its words. `NAME:transformers` takes the model's code
-from transformers instead of vLLM (`model_impl`).
+from transformers instead of vLLM (`model_impl`), `NAME:tp2` divides the heads among two processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 #: Heads of 32 channels, which the CPU kernel of vLLM takes.
-NAMES = ("llama", "llama:transformers", "qwen2", "qwen3", "mistral", "mixtral", "olmo2", "phi3",
+NAMES = ("llama", "llama:transformers", "llama:tp2", "qwen2", "qwen3", "mistral", "mixtral", "olmo2", "phi3",
          "gemma2", "gemma3", "gpt_oss", "granite", "glm4", "cohere2", "starcoder2", "stablelm",
          "gpt2", "gpt_neox", "opt", "bloom", "falcon", "qwen3_moe", "qwen3_next", "deepseek_v3",
          "lfm2")  # fmt: skip
@@ -75,7 +75,7 @@ def built(name: str, folder: Path) -> list[dict[str, Any]]:
         wide |= {"use_sliding_window": False, "layer_types": None}
     try:
         model = build(name, overrides={**wide, "head_dim": 32})
-    except TypeError:
+    except (AttributeError, TypeError):
         model = build(name, overrides=wide)
     model.save_pretrained(folder)
     lm = LanguageModel.wrap(model, name=name, check=False)
@@ -115,9 +115,11 @@ def inside(folder: str, implementation: str) -> None:
     from vllm import LLM, SamplingParams
 
     requests = json.loads((Path(folder) / "requests.json").read_text())
+    processes = 2 if implementation == "tp2" else 1
+    how: Any = "vllm" if processes > 1 else implementation
     engine = LLM(
         folder, dtype="float32", max_model_len=64, max_num_seqs=16, enforce_eager=True,
-        skip_tokenizer_init=True, model_impl=implementation,
+        skip_tokenizer_init=True, model_impl=how, tensor_parallel_size=processes,
     )  # fmt: skip
     params = [
         SamplingParams(

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from command_runs import CommandRun
 from conftest import Said, json_of
 from headscope.errors import InputError
 from headscope.evidence import runner
+from headscope.evidence.pace import Pacing
+from headscope.evidence.rows import Condition
 from headscope.evidence.runner import alone
 from headscope.executors import Execution
 from headscope.heads import HeadSet
@@ -237,6 +240,23 @@ def test_a_plan_tells_the_time_and_the_run_goes_on(
     whole = comparison.run(settings(), tmp_path / "run", None, said.append)
     assert len(said) == 1
     assert whole.evidence == comparison.run(settings(), tmp_path / "whole").evidence
+
+
+def test_the_time_told_is_that_of_whole_conditions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first batch of a condition takes most of it, and the first condition more once."""
+    now, said = [0.0], list[str]()
+    monkeypatch.setattr("headscope.evidence.pace.time.monotonic", lambda: now[0])
+    selected = Condition("selected", k=1, gate=0.0, heads=("0.4",))
+    drawn = [replace(selected, kind="random", draw=draw, heads=(f"0.{draw}",)) for draw in range(4)]
+    pacing = Pacing([Condition(), selected, *drawn], None, "9 sentences", said.append)
+    pacing.measuring(pacing.conditions)
+    pacing.begin("reading", 0, 6)
+    for at in range(12):
+        now[0] += (2.0 if at % 4 else 14.0) + (9.0 if at == 0 else 0.0)
+        pacing.reached((at + 1) / 4)
+        assert len(said) == (at >= 7)
+    assert pacing.told["reading"].seconds == (120.0, 120.0)
+    assert pacing.seconds == 20.0
 
 
 def test_the_cache_lists_and_prunes(

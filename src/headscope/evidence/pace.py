@@ -12,8 +12,8 @@ from headscope.evidence.rows import Condition
 from headscope.measure.sequence import draws_to_win
 from headscope.shown.words import count, duration
 
-#: Seconds of work from which on the time of all of it is told, and within a condition.
-ENOUGH, LONG = 1.0, 60.0
+#: Seconds of work from which on the time of all of it is told, and without a second condition.
+ENOUGH, LONG = 1.0, 30.0
 
 
 class OutOfTime(InputError):
@@ -87,10 +87,12 @@ class Pacing:
         seconds, more = now - self._since[0], done - self._since[1]
         whole = self._total / self.now  # a condition, in the sizes of units
         # Batches of one condition differ: the first reads the examples that all prompts begin with.
-        ended = more >= whole
-        if ended or (more > 0 and seconds >= LONG):
+        ended, slow = more >= whole, more > 0 and seconds >= LONG
+        if ended or slow:
             self.told_of[title] = each = seconds / more * whole
-            if title not in self.told and seconds >= ENOUGH:
+            # What is done once, such as trials of the model, is over with the first condition.
+            known = self._once or slow or self._total - done < whole
+            if title not in self.told and known and seconds >= ENOUGH:
                 low, high = (each * number for number in self._conditions)
                 self.told[title] = PlannedPart(
                     title, self._draws, self._conditions, (low, high), self._words(title, low, high)
@@ -98,7 +100,7 @@ class Pacing:
                 if self.plan:
                     raise Planned
                 self.tell(self.told[title].words)
-        if ended and not self._once:  # what is done once, such as trials of the model, is over
+        if ended and not self._once:
             self._once, self._since = True, (now, done)
         if self.minutes is not None and now - self._began > 60 * self.minutes:
             raise OutOfTime(
