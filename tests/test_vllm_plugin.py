@@ -24,9 +24,9 @@ from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet
 from headscope.heads.resolve import save_scores
 from headscope_vllm import engine
-from headscope_vllm.gates import Catalogue, Factors, catalogue, geometry_of, salted
-from headscope_vllm.peaks import Answers, Part, Peaks
-from headscope_vllm.rows import GateRows
+from headscope_vllm.gates import Catalogue, Factors, catalogue, digest_of, geometry_of, salted
+from headscope_vllm.peaks import LONGEST, Answers, Part, Peaks
+from headscope_vllm.rows import Asked, GateRows
 
 GEOMETRY = Geometry.uniform(4, 6)
 SERVED = Catalogue(GEOMETRY, {"es": ((1, 2, 0.0),), "half": ((0, 0, 0.5), (3, 5, 0.5))})
@@ -64,7 +64,8 @@ def test_names_stand_for_gates_that_the_operator_listed() -> None:
 
 RUBBISH = ("", " ", ",", "-", "*", "5", "1.2", "-1.2,", "-1.2,-1.2", "-1.2*0.5", "1.2*", "1.2*x",
            "1.2*nan", "1.2*1e39", "1.2*-inf", "-4.0", "-0.6", "--1.2", "es,half", "es*0.5", "../es",
-           "/etc/passwd", "hf://a/b", "a" * 10**6, "-1." + "9" * 5000, "-1.2;-1.3", "\x00", "−1.2",
+           "/etc/passwd", "hf://a/b", "a" * 10**6, "-1." + "9" * 5000, "1.2*1_0",
+           "1.2*\u0661", "-1.2;-1.3", "\x00", "−1.2",
            None, 3, 1.2, True, [], ["-1.2"], {"1.2": 0}, b"-1.2")  # fmt: skip
 
 
@@ -123,7 +124,7 @@ def test_gates_are_what_heads_takes(tmp_path: Path) -> None:
         ["es"], {"5.1": "1.1"}, {"": "1.1"}, {"a/b": "1.1"}, {"x" * 65: "1.1"}, {"es": 3},
         {"es": {"heads": "1.1", "scale": 2}}, {"es": {"heads": "1.1", "factor": "2"}},
         {"es": {"k": 3}}, {"es": "9.9"}, {"es": "no/such/folder"},
-        {"es": {"heads": "1.1", "factor": float("nan")}},
+        {"es": {"heads": "1.1", "factor": float("nan")}}, {"es": {"heads": "1.1", "factor": True}},
     ],
     ids=lambda given: repr(given)[:24],
 )  # fmt: skip
@@ -145,14 +146,22 @@ def test_gates_of_other_models_and_of_other_parts_are_refused(tmp_path: Path) ->
 
 @given(st.lists(st.tuples(gates, st.none() | st.text(max_size=3)), min_size=2, max_size=6))
 def test_keys_and_values_are_shared_by_equal_gates_and_salts_alone(asked: Any) -> None:
-    salts = [salted(*each) for each in asked]
-    for (gate, own), salt in zip(asked, salts, strict=True):
-        assert salt == own if not gate else salt not in (None, own)
+    salts = [salted(digest_of(gate), own) for gate, own in asked]
+    assert not {own for _, own in asked} & {*salts}
     for left, one in zip(asked, salts, strict=True):
         for right, other in zip(asked, salts, strict=True):
-            if left[0] or right[0]:
-                # 0 and -0 remove alike, and may be cached apart.
-                assert (one == other) is (repr(left) == repr(right))
+            # 0 and -0 remove alike, and may be cached apart.
+            assert (one == other) is (repr(left) == repr(right))
+
+
+def test_the_salt_of_a_gate_cannot_be_written_by_another_request() -> None:
+    program = "from headscope_vllm.gates import salted; print(salted('a', None))"
+    made = {
+        subprocess.run([sys.executable, "-c", program], env=path, capture_output=True, text=True,
+                       check=True).stdout
+        for path in 2 * [{"PYTHONPATH": str(PLUGIN / "src")}]
+    }  # fmt: skip
+    assert len(made) == 2
 
 
 def test_layers_without_attention_have_no_heads() -> None:
@@ -187,7 +196,7 @@ def test_every_token_has_the_gate_of_its_request_over_any_schedule(
     for batch in schedule:
         asked, tokens = [every[at] for at, _ in batch], [number for _, number in batch]
         for rows in (whole, *halves):
-            rows.fill(asked, tokens)
+            rows.fill([Asked(digest_of(gate) if gate else "", gate) for gate in asked], tokens)
         padded = sum(tokens) + 3
         for layer in range(4):
             expected = torch.ones(padded, 6)
@@ -209,7 +218,7 @@ def test_every_token_has_the_gate_of_its_request_over_any_schedule(
 
 def test_gates_are_multiplied_in_the_dtype_of_the_model() -> None:
     rows = GateRows(1, range(2), 4, 2, torch.device("cpu"))
-    rows.fill([((0, 1, 0.3),)], [2])
+    rows.fill([Asked("a", ((0, 1, 0.3),))], [2])
     written = torch.full((2, 2, 3), 1.7, dtype=torch.bfloat16)
     rows.multiply(0, written)
     assert torch.equal(
@@ -292,10 +301,16 @@ def test_weights_that_are_not_computed_are_said() -> None:
     alibi = attention_like(None, 0.0, None)
     alibi.impl.alibi_slopes = torch.ones(4)
     other = type("ChunkedLocalAttention", (), vars(attention_like(None, 0.0, None)))()
-    for attention, position in ((alibi, 0), (other, 0), (attention_like(None, 0.0, None), 2)):
+    plain, shared = (attention_like(None, 0.0, None) for _ in range(2))
+    shared.kv_sharing_target_layer_name = "model.layers.0"
+    keys = torch.ones(1, 2, 3)
+    for attention, position, key in (
+        (alibi, 0, keys), (other, 0, keys), (plain, 2, keys), (shared, 0, keys), (plain, 0, None),
+        (plain, LONGEST, keys),
+    ):  # fmt: skip
         looked, answers = Peaks(), Answers()
         looked.begin([Part("r", {0: (1,)}, 0, position, 1, 1)], {"r"})
-        looked.look(0, attention, torch.ones(1, 4, 3), torch.ones(1, 2, 3))
+        looked.look(0, attention, torch.ones(1, 4, 3), key)
         answers.add(looked.news())
         assert set(answers.take("r", 1) or ()) == {"error"}
 
@@ -333,22 +348,29 @@ class Kernel:
     scale, alibi_slopes = 1.0, None
 
     def forward(self, layer: Any, values: torch.Tensor, key: torch.Tensor,
-                lengths: Sequence[int], *, output: torch.Tensor) -> None:  # fmt: skip
-        for own, out in zip(values.split(lengths), output.split(lengths), strict=True):
-            out.copy_(own.cumsum(0))
+                parts: Sequence[tuple[str, int]], *, output: torch.Tensor) -> None:  # fmt: skip
+        lengths = [length for _, length in parts]
+        for (name, _), own, out in zip(
+            parts, values.split(lengths), output.split(lengths), strict=True
+        ):
+            before = layer.cache.get(name, torch.zeros(1, HEADS, WIDTH))
+            sums = own.cumsum(0) + before
+            layer.cache[name] = sums[-1:]
+            out.copy_(sums)
 
 
 class Attention(torch.nn.Module):
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
         self.attn_type, self.num_heads, self.head_size_v = "decoder", HEADS, WIDTH
         self.num_kv_heads, self.sliding_window = HEADS, None
+        self.layer_name, self.cache = name, dict[str, torch.Tensor]()
         self.impl = Kernel()
 
-    def forward(self, values: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    def forward(self, values: torch.Tensor, parts: Sequence[tuple[str, int]]) -> torch.Tensor:
         output = torch.empty(len(values), HEADS, WIDTH)
         own = values.view(-1, HEADS, WIDTH)
-        self.impl.forward(self, own, own, lengths, output=output)
+        self.impl.forward(self, own, own, parts, output=output)
         return output.view(len(values), -1)
 
 
@@ -359,20 +381,20 @@ class Model(torch.nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.words = torch.nn.Embedding(WORDS, HEADS * WIDTH)
-        block = {"attn": Attention, "o_proj": RowParallelLinear}
-        self.layers = torch.nn.ModuleList(
-            torch.nn.ModuleDict(
-                {"self_attn": torch.nn.ModuleDict({k: v() for k, v in block.items()})}
-            )
-            for _ in range(LAYERS)
-        )
 
-    def forward(self, tokens: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+        def block(at: int) -> torch.nn.ModuleDict:
+            attention = Attention(f"layers.{at}.self_attn.attn")
+            inner = torch.nn.ModuleDict({"attn": attention, "o_proj": RowParallelLinear()})
+            return torch.nn.ModuleDict({"self_attn": inner})
+
+        self.layers = torch.nn.ModuleList(map(block, range(LAYERS)))
+
+    def forward(self, tokens: torch.Tensor, parts: Sequence[tuple[str, int]]) -> torch.Tensor:
         hidden: torch.Tensor = self.words(tokens)
         for layer in self.layers:
             own = layer["self_attn"]  # type: ignore[index]
-            hidden = hidden + torch.tanh(own["o_proj"](own["attn"](hidden, lengths)))
-        last = torch.tensor(lengths).cumsum(0) - 1
+            hidden = hidden + torch.tanh(own["o_proj"](own["attn"](hidden, parts)))
+        last = torch.tensor([length for _, length in parts]).cumsum(0) - 1
         return hidden[last] @ self.words.weight.T
 
 
@@ -394,7 +416,7 @@ def config(**more: Any) -> Any:
             pass_config=SimpleNamespace(fuse_attn_quant=False), max_cudagraph_capture_size=None,
             static_forward_context={}, cudagraph_mode=None,
         ),
-        "kv_transfer_config": None, "speculative_config": None,
+        "kv_transfer_config": None, "speculative_config": None, "lora_config": None,
     }  # fmt: skip
     return SimpleNamespace(**{**known, **more})
 
@@ -404,6 +426,7 @@ class SamplingParams:
     temperature: float = 1.0
     max_tokens: int = 16
     n: int = 1
+    stop: tuple[str, ...] = ()
     output_kind: Any = field(default_factory=lambda: SimpleNamespace(name="FINAL_ONLY"))
     extra_args: dict[str, Any] | None = None
 
@@ -434,8 +457,11 @@ def build() -> dict[str, ModuleType]:
         def __init__(self, vllm_config: Any) -> None:
             self.vllm_config = vllm_config
 
-        def process_inputs(self, request_id: str, prompt: Any, params: Any) -> Any:
+        def process_inputs(
+            self, request_id: str, prompt: Any, params: Any, resumable: bool = False
+        ) -> Any:
             return SimpleNamespace(
+                prompt_token_ids=prompt.get("prompt_token_ids", [1]),
                 request_id=request_id, cache_salt=prompt.get("cache_salt"),
                 sampling_params=replace(params) if isinstance(params, SamplingParams) else None,
             )  # fmt: skip
@@ -452,7 +478,7 @@ def build() -> dict[str, ModuleType]:
             self.later = False
             for at, layer in enumerate(self.model.layers):
                 context = vllm_config.compilation_config.static_forward_context
-                context[f"model.layers.{at}.self_attn.attn"] = layer["self_attn"]["attn"]  # type: ignore[index]
+                context[f"layers.{at}.self_attn.attn"] = layer["self_attn"]["attn"]  # type: ignore[index]
 
         def get_model(self) -> Any:
             return self.model
@@ -466,24 +492,50 @@ def build() -> dict[str, ModuleType]:
         def execute_model(self, step: Any) -> None:
             for name in step.finished_req_ids:
                 del self.requests[name]
+                for layer in self.vllm_config.compilation_config.static_forward_context.values():
+                    del layer.cache[name]
+            assert len(step.num_scheduled_tokens) <= self.max_num_reqs
             for new in step.scheduled_new_reqs:
-                self.requests[new.req_id] = new
+                self.requests[new.req_id], new.known = new, 0
             if not step.total_num_scheduled_tokens:
                 return
             # The order of a batch is the engine's own, not that of what came.
-            self.input_batch.req_ids = sorted(step.num_scheduled_tokens, reverse=True)
-            lengths = [step.num_scheduled_tokens[name] for name in self.input_batch.req_ids]
-            self._prepare_inputs(step, np.array(lengths))
-            prompts = [self.requests[name].prompt_token_ids for name in self.input_batch.req_ids]
+            self.input_batch.req_ids = names = sorted(step.num_scheduled_tokens, reverse=True)
+            parts = [(name, step.num_scheduled_tokens[name]) for name in names]
+            for at, name in enumerate(names):
+                self.input_batch.num_computed_tokens_cpu[at] = self.requests[name].known
+            self._prepare_inputs(step, np.array([length for _, length in parts]))
+            rows = [self.requests[name].prompt_token_ids for name in names]
+            known = [self.requests[name].known for name in names]
+            own = [
+                row[at : at + some] for row, at, (_, some) in zip(rows, known, parts, strict=True)
+            ]
+            for name, length in parts:
+                self.requests[name].known += length
             with torch.no_grad():
-                logits = self.model(torch.tensor([*chain(*prompts)]), lengths)
+                logits = self.model(torch.tensor([*chain(*own)]), parts)
             self.execute_model_state = SimpleNamespace(logits=logits)
+
+        def dummy_run(self) -> None:
+            """As between two steps: no inputs are prepared."""
+            with torch.no_grad():
+                self.model(torch.tensor([3]), [("dummy", 1)])
 
         def sample_tokens(self, _: Any) -> Any:
             self.execute_model_state = None
             # On its way to another process, or there later.
             output = SimpleNamespace()
             return SimpleNamespace(get_output=lambda: output) if self.later else output
+
+    def beams() -> type:
+        class Request:
+            def __init__(self, xargs: Any) -> None:
+                self.vllm_xargs = xargs
+
+            def to_beam_search_params(self, number: int) -> int:
+                return number
+
+        return Request
 
     class Scheduler:
         def __init__(self) -> None:
@@ -517,8 +569,10 @@ def build() -> dict[str, ModuleType]:
             "vllm.v1.attention.backend": {"AttentionType": SimpleNamespace(DECODER="decoder")},
             "vllm.v1.core.sched.output": {
                 "SchedulerOutput": Step, "NewRequestData": SimpleNamespace,
-                "CachedRequestData": SimpleNamespace(make_empty=lambda: None),
+                "CachedRequestData": SimpleNamespace(make_empty=SimpleNamespace),
             },
+            "vllm.entrypoints.openai.completion.protocol": {"CompletionRequest": beams()},
+            "vllm.entrypoints.openai.chat_completion.protocol": {"ChatCompletionRequest": beams()},
             "vllm.v1.core.sched.scheduler": {"Scheduler": Scheduler},
             "vllm.v1.engine.input_processor": {"InputProcessor": InputProcessor},
             "vllm.v1.worker.gpu_model_runner": {"GPUModelRunner": GPUModelRunner},
@@ -556,7 +610,9 @@ def step_of(requests: dict[str, tuple[list[int], Factors]]) -> Step:
         SimpleNamespace(
             req_id=name, prompt_token_ids=prompt,
             # As they come from another process.
-            sampling_params=SamplingParams(extra_args={engine.TOLD: [list(each) for each in gate]}),
+            sampling_params=SamplingParams(
+                extra_args={engine.TOLD: [digest_of(gate), [*map(list, gate)]]} if gate else {}
+            ),
         )
         for name, (prompt, gate) in requests.items()
     ]  # fmt: skip
@@ -593,6 +649,7 @@ def test_peaks_go_from_the_model_to_the_answer_of_their_request(
     for name, asked in (("a", [[0, 1]]), ("c", [[0, 1], [1, 2]])):
         new = next(new for new in step.scheduled_new_reqs if new.req_id == name)
         new.sampling_params.extra_args[engine.TOLD_PEAKS] = asked
+    runner.dummy_run()
     runner.execute_model(step)
     output = runner.sample_tokens(None)
     output = output.get_output() if later else output
@@ -606,6 +663,7 @@ def test_peaks_go_from_the_model_to_the_answer_of_their_request(
     ((place, weight),) = first[engine.PEAKS]["0.1"]
     assert weight == pytest.approx(float(weights.max())) == pytest.approx(float(weights[place]))
     assert scheduler._free_request(SimpleNamespace(request_id="c", num_output_tokens=1))[0] is None
+    runner.dummy_run()
     assert runner.sample_tokens(None) is not None
 
 
@@ -625,9 +683,21 @@ def naive(model: Any, prompt: list[int], gate: Factors) -> torch.Tensor:
 
 
 def _bypass(worker: Any) -> None:
-    """The model calls other kernels than those that were wrapped."""
+    """One layer calls another kernel than that which was wrapped."""
+    worker.model_runner.model.layers[2]["self_attn"]["attn"].impl = Kernel()
+
+
+def _one_token(worker: Any) -> None:
+    """What is written behind a prompt goes another way."""
     for layer in worker.model_runner.model.layers:
-        layer["self_attn"]["attn"].impl = Kernel()
+        kernel = layer["self_attn"]["attn"].impl
+        wrapped, plain = kernel.forward, Kernel().forward
+
+        def forward(own: Any, query: Any, *more: Any, wrapped: Any = wrapped, plain: Any = plain,
+                    **output: Any) -> None:  # fmt: skip
+            (plain if len(query) == 3 else wrapped)(own, query, *more, **output)
+
+        kernel.forward = forward
 
 
 def _other_order(worker: Any) -> None:
@@ -637,11 +707,14 @@ def _other_order(worker: Any) -> None:
 
 
 def _other_heads(worker: Any) -> None:
-    """What heads write lies in another order than their numbers."""
+    """What two heads write lies in each other's place."""
     rows, fill = worker.model_runner.headscope_rows, worker.model_runner.headscope_rows.fill
-    turned = [3, 0, 1, 2]
+    turned = [0, 3, 2, 1]
     rows.fill = lambda gates, tokens: fill(
-        [tuple((layer, turned[head], factor) for layer, head, factor in gate) for gate in gates],
+        [
+            gate._replace(factors=tuple((at, turned[head], by) for at, head, by in gate.factors))
+            for gate in gates
+        ],
         tokens,
     )
 
@@ -657,7 +730,7 @@ def _without_effect(worker: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [_bypass, _other_order, _other_heads, _other_layer, _without_effect]
+    "wrong", [_bypass, _one_token, _other_order, _other_heads, _other_layer, _without_effect]
 )
 def test_an_engine_in_which_gates_are_wrong_does_not_start(
     modules: dict[str, ModuleType], wrong: Any
@@ -666,6 +739,12 @@ def test_an_engine_in_which_gates_are_wrong_does_not_start(
     wrong(worker)
     with pytest.raises(RuntimeError, match="headscope-vllm"):
         worker.compile_or_warm_up_model()
+
+
+def test_an_engine_of_one_request_at_a_time_proves_it_too(modules: dict[str, ModuleType]) -> None:
+    worker = started(modules)
+    worker.model_runner.max_num_reqs = 1
+    assert worker.compile_or_warm_up_model() == 0.0
 
 
 def test_requests_are_read_where_they_come_in(modules: dict[str, ModuleType]) -> None:
@@ -682,7 +761,8 @@ def test_requests_are_read_where_they_come_in(modules: dict[str, ModuleType]) ->
 
     gate, plain = read(heads="es", session_id="s"), read()
     assert gate.sampling_params.extra_args == {
-        "heads": "es", "session_id": "s", engine.TOLD: ((1, 2, 0.0),), engine.TOLD_PEAKS: (),
+        "heads": "es", "session_id": "s", engine.TOLD_PEAKS: (),
+        engine.TOLD: [digest_of(((1, 2, 0.0),)), ((1, 2, 0.0),)],
     }  # fmt: skip
     assert gate.cache_salt == read(heads="-1.2").cache_salt != read(heads="-1.1").cache_salt
     assert read({"cache_salt": "own"}, heads="es").cache_salt not in ("own", gate.cache_salt)
@@ -702,15 +782,27 @@ def test_requests_are_read_where_they_come_in(modules: dict[str, ModuleType]) ->
     ):
         with pytest.raises(BadRequest):
             read(**asked)
+    with pytest.raises(BadRequest):
+        read({"prompt_token_ids": None}, peaks=["1.2"])
+    session = SamplingParams(extra_args={"heads": "es"})
+    with pytest.raises(BadRequest):
+        processor.process_inputs("r", {}, session, resumable=True)
     assert processor.process_inputs("r", {}, object()).sampling_params is None
+    for name in ("completion", "chat_completion"):
+        module = modules[f"vllm.entrypoints.openai.{name}.protocol"]
+        (request,) = (made for key, made in vars(module).items() if key.endswith("Request"))
+        with pytest.raises(BadRequest):
+            request({"heads": "es"}).to_beam_search_params(3)
+        assert request({"other": 1}).to_beam_search_params(3) == 3
+        assert request(None).to_beam_search_params(3) == 3
 
 
 def test_peaks_are_refused_where_they_cannot_be_had(modules: dict[str, ModuleType]) -> None:
     engine.install()
     whole = SimpleNamespace(has_full_cudagraphs=lambda: True)
     for changed in (
-        {"kv_transfer_config": object()}, {"speculative_config": object()},
-        {"cache_config": SimpleNamespace(kv_sharing_fast_prefill=False, cache_dtype="fp8_e4m3")},
+        {"cache_config": SimpleNamespace(
+            kv_sharing_fast_prefill=False, cache_dtype="int8_per_token_head")},
         {"compilation_config": SimpleNamespace(**{
             **vars(config().compilation_config), "cudagraph_mode": whole})},
     ):  # fmt: skip
@@ -719,7 +811,7 @@ def test_peaks_are_refused_where_they_cannot_be_had(modules: dict[str, ModuleTyp
             processor.process_inputs("r", {}, SamplingParams(extra_args={"peaks": ["1.1"]}))
         processor.process_inputs("r", {}, SamplingParams(extra_args={"heads": "-1.1"}))
     processor = modules["vllm.v1.engine.input_processor"].InputProcessor(config())
-    for more in ({"n": 2}, {"output_kind": SimpleNamespace(name="DELTA")}):
+    for more in ({"n": 2}, {"stop": ("a",)}, {"output_kind": SimpleNamespace(name="DELTA")}):
         with pytest.raises(BadRequest):
             processor.process_inputs("r", {}, SamplingParams(extra_args={"peaks": ["1.1"]}, **more))
 
@@ -757,10 +849,13 @@ def test_settings_of_another_release_are_named(modules: dict[str, ModuleType]) -
     [
         {"use_v2_model_runner": True},
         {"cache_config": SimpleNamespace(kv_sharing_fast_prefill=True)},
+        {"kv_transfer_config": object()},
+        {"speculative_config": object()},
+        {"lora_config": object()},
         {"additional_config": {"headscope": {"gate": {}}}},
         {"additional_config": {"headscope": {"gates": {"es": "9.9"}}}},
     ],
-    ids=["v2", "cache", "config", "gate"],
+    ids=["v2", "cache", "transfer", "speculative", "lora", "config", "gate"],
 )
 def test_settings_that_cannot_be_served_are_refused_at_the_start(
     modules: dict[str, ModuleType], changed: dict[str, Any]

@@ -13,10 +13,10 @@ import torch
 
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope_vllm.gates import Catalogue, Factors, catalogue, geometry_of, salted
+from headscope_vllm.gates import Catalogue, Factors, catalogue, digest_of, geometry_of, salted
 from headscope_vllm.peaks import Answers, Found, Part, Peaks
 from headscope_vllm.proof import prove
-from headscope_vllm.rows import GateRows
+from headscope_vllm.rows import Asked, GateRows
 
 #: What requests ask by, and what the processes are told: no client may write the latter.
 ASKED, TOLD = "heads", "headscope_factors"
@@ -24,13 +24,18 @@ ASKED, TOLD = "heads", "headscope_factors"
 PEAKS, TOLD_PEAKS = "peaks", "headscope_peaks"
 #: Of `--additional-config`: {"headscope": {"gates": {NAME: FOLDER}}}.
 CONFIG = "headscope"
+#: Caches whose keys are those that kernels get.
+WHOLE = ("auto", "float16", "bfloat16", "float32")
 ATTENTION = "vllm.model_executor.layers.attention.attention"
 SCHEDULER = "vllm.v1.core.sched.scheduler"
 PROCESSOR, RUNNER = "vllm.v1.engine.input_processor", "vllm.v1.worker.gpu_model_runner"
+NO_GATE = Asked()
+BEAMS = (
+    ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest"),
+    ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest"),
+)
 WORKERS = ("vllm.v1.worker.gpu_worker", "Worker"), ("vllm.v1.worker.cpu_worker", "CPUWorker")
 WITHOUT = 'VLLM_PLUGINS="" serves without gates'
-#: Of the model in this process, and of the scheduler in this one, which may be another.
-LOOKED, ANSWERS = Peaks(), Answers()
 
 
 def install() -> None:
@@ -113,6 +118,18 @@ def _with_catalogue(original: Callable[..., None], self: Any, vllm_config: Any, 
                     **kwargs: Any) -> None:  # fmt: skip
     original(vllm_config, *args, **kwargs)
     self.headscope_gates = served(vllm_config)
+    for module, name in BEAMS:
+        protocol = _needed(module, name, "to_beam_search_params")
+        if not hasattr(protocol.to_beam_search_params, "__wrapped__"):
+            _wrap(protocol, "to_beam_search_params", _without_beams)
+
+
+def _without_beams(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
+    """A beam search makes requests of its own, which would have no gate."""
+    with _bad_request():
+        if set(self.vllm_xargs or ()) & {ASKED, PEAKS}:
+            raise InputError("a beam search can have no gate and no peaks")
+    return original(*args, **kwargs)
 
 
 @_of_the_engine()
@@ -151,6 +168,10 @@ def _refuse(vllm_config: Any) -> None:
         ),
         "pipeline parallelism": parallel.pipeline_parallel_size > 1,
         "microbatches": parallel.use_ubatching,
+        "speculative decoding": vllm_config.speculative_config is not None,
+        "LoRA": vllm_config.lora_config is not None,
+        # Connectors know keys and values by their tokens alone.
+        "transfer of keys": vllm_config.kv_transfer_config is not None,
         "context parallelism": max(
             parallel.decode_context_parallel_size, parallel.prefill_context_parallel_size
         ) > 1,
@@ -171,14 +192,31 @@ def _with_gate(original: Callable[..., Any], self: Any, request_id: str, prompt:
     Raises the engine's error of bad requests, which is HTTP 400, and leaves the other requests.
     """
     asked = getattr(params, "extra_args", None) or {}
-    gate, peaks = _read(self, asked, params)
+    with _bad_request():
+        gate, peaks = _read(self, asked, params)
+        if (gate or peaks) and kwargs.get("resumable"):
+            raise InputError("a session whose input goes on can have no gate and no peaks")
     request = original(request_id, prompt, params, *args, **kwargs)
     if gate or peaks:
-        request.sampling_params.extra_args = {**asked, TOLD: gate, TOLD_PEAKS: peaks}
-        own = salted(gate, request.cache_salt)
-        # All keys of such a request must pass by, so that it shares with none.
-        request.cache_salt = f"{own or ''}-{token_hex()}" if peaks else own
+        with _bad_request():
+            if peaks and request.prompt_token_ids is None:
+                raise InputError("peaks cannot be had of prompts that are embeddings")
+        digest = digest_of(gate) if gate else ""
+        told = {TOLD: [digest, gate], TOLD_PEAKS: peaks}
+        request.sampling_params.extra_args = {**asked, **told}
+        # All keys of a request for peaks must pass by, so that it shares with none.
+        request.cache_salt = salted(digest + (token_hex() if peaks else ""), request.cache_salt)
     return request
+
+
+@contextmanager
+def _bad_request() -> Iterator[None]:
+    try:
+        yield
+    except InputError as error:
+        from vllm.exceptions import VLLMValidationError
+
+        raise VLLMValidationError(str(error), parameter="vllm_xargs") from error
 
 
 def _read(
@@ -188,20 +226,15 @@ def _read(
     gate: Factors = ()
     peaks: tuple[tuple[int, int], ...] = ()
     served = processor.headscope_gates
-    try:
-        for told, name in ((TOLD, ASKED), (TOLD_PEAKS, PEAKS)):
-            if told in asked:
-                raise InputError(f"{told} is not for requests; write {name}")
-        if ASKED in asked and served is not None:
-            gate = served.read(asked[ASKED])
-        if PEAKS in asked and served is not None:
-            peaks = served.read_peaks(asked[PEAKS])
-            if why := without_peaks(processor.vllm_config, params):
-                raise InputError(f"peaks cannot be had {why}")
-    except InputError as error:
-        from vllm.exceptions import VLLMValidationError
-
-        raise VLLMValidationError(str(error), parameter="vllm_xargs") from error
+    for told, name in ((TOLD, ASKED), (TOLD_PEAKS, PEAKS)):
+        if told in asked:
+            raise InputError(f"{told} is not for requests; write {name}")
+    if ASKED in asked and served is not None:
+        gate = served.read(asked[ASKED])
+    if PEAKS in asked and served is not None:
+        peaks = served.read_peaks(asked[PEAKS])
+        if why := without_peaks(processor.vllm_config, params):
+            raise InputError(f"peaks cannot be had {why}")
     return gate, peaks
 
 
@@ -210,9 +243,8 @@ def without_peaks(vllm_config: Any, params: Any) -> str:
     mode = vllm_config.compilation_config.cudagraph_mode
     reasons = {
         "under tensor parallelism": vllm_config.parallel_config.tensor_parallel_size > 1,
-        "while keys are transferred": vllm_config.kv_transfer_config is not None,
-        "with keys of 8 bits": vllm_config.cache_config.cache_dtype.startswith("fp8"),
-        "with speculative decoding": vllm_config.speculative_config is not None,
+        "of quantised keys": vllm_config.cache_config.cache_dtype not in WHOLE,
+        "with stop strings, which end a text elsewhere": bool(params.stop),
         "for n above 1": params.n > 1,
         "in a stream": params.output_kind.name == "DELTA",
         "where whole steps are recorded; start with -cc.cudagraph_mode=PIECEWISE": (
@@ -257,10 +289,11 @@ def _rows(runner: Any) -> GateRows | None:
     own = next(iter(expected.values()))
     start = own * get_tensor_model_parallel_rank()
     graphs = config.compilation_config.max_cudagraph_capture_size or 0
+    runner.headscope_peaks = Peaks()
     rows = GateRows(known.layers, range(start, start + own), max(runner.max_num_tokens, graphs),
                     runner.max_num_reqs, runner.device)  # fmt: skip
     for layer, attention in layers.items():
-        multiply_after(attention, layer, rows, LOOKED)
+        multiply_after(attention, layer, rows, runner.headscope_peaks)
     return rows
 
 
@@ -288,21 +321,18 @@ def multiply_after(attention: Any, layer: int, rows: GateRows, peaks: Peaks) -> 
     Where a graph is recorded it is always multiplied: the graph runs with later steps' rows.
     """
     forward = attention.impl.forward
+    recorded = torch.cuda.is_current_stream_capturing if torch.cuda.is_available() else bool
 
     @functools.wraps(forward)
     def gated(own: Any, query: Any, key: Any, *args: Any, **kwargs: Any) -> Any:
         result = forward(own, query, key, *args, **kwargs)
         if peaks.parts:
             peaks.look(layer, attention, query, key)
-        if rows.active or _recorded():
+        if rows.active or recorded():
             rows.multiply(layer, kwargs["output"])
         return result
 
     attention.impl.forward = gated
-
-
-def _recorded() -> bool:
-    return torch.cuda.is_available() and torch.cuda.is_current_stream_capturing()
 
 
 def _with_batch(original: Callable[..., Any], self: Any, scheduler_output: Any, tokens: Any,
@@ -313,7 +343,7 @@ def _with_batch(original: Callable[..., Any], self: Any, scheduler_output: Any, 
     if rows is not None:
         names, counts = self.input_batch.req_ids, [*map(int, tokens)]
         rows.fill([gate_of(self.requests[name]) for name in names], counts)
-        LOOKED.begin([*parts_of(self, names, counts)], self.requests)
+        self.headscope_peaks.begin([*parts_of(self, names, counts)], self.requests)
     return prepared
 
 
@@ -334,7 +364,12 @@ def parts_of(runner: Any, names: Sequence[str], counts: Sequence[int]) -> Iterat
 
 def _with_news(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """What a step found goes to the scheduler with its tokens, also where these come later."""
-    output, news = original(*args, **kwargs), LOOKED.news()
+    output = original(*args, **kwargs)
+    peaks = getattr(self, "headscope_peaks", None)
+    if peaks is None:
+        return output
+    news = peaks.news()
+    peaks.parts = []  # what runs between two steps is of no request
     if news and hasattr(output, "get_output"):
         later = output.get_output
 
@@ -355,7 +390,9 @@ def _telling(output: Any, news: dict[str, Found]) -> Any:
 def _with_found(original: Callable[..., Any], self: Any, scheduler_output: Any, output: Any,
                 *args: Any, **kwargs: Any) -> Any:  # fmt: skip
     news = getattr(output, "headscope_news", {})
-    ANSWERS.add({name: found for name, found in news.items() if name in self.requests})
+    if news:
+        answers = self.headscope_answers = getattr(self, "headscope_answers", None) or Answers()
+        answers.add({name: found for name, found in news.items() if name in self.requests})
     return original(scheduler_output, output, *args, **kwargs)
 
 
@@ -363,22 +400,26 @@ def _with_peaks(original: Callable[..., Any], self: Any, request: Any, *args: An
                 **kwargs: Any) -> Any:  # fmt: skip
     """What a request that ends tells besides its tokens: its peaks."""
     transfer, more = original(request, *args, **kwargs)
-    found = ANSWERS.take(request.request_id, request.num_output_tokens)
+    answers = getattr(self, "headscope_answers", None)
+    found = answers and answers.take(request.request_id, request.num_output_tokens)
     return ({**(transfer or {}), PEAKS: found} if found is not None else transfer), more
 
 
-def gate_of(request: Any) -> Factors:
-    """The gate of a request, which comes from another process as lists; tuples are kept in it."""
+def gate_of(request: Any) -> Asked:
+    """The gate of a request, which comes from another process as lists, and is kept as used."""
     told = getattr(request.sampling_params, "extra_args", None) or {}
-    gate = told.get(TOLD, ())
-    if not isinstance(gate, tuple) or not all(isinstance(each, tuple) for each in gate[:1]):
-        gate = told[TOLD] = tuple((int(layer), int(head), float(f)) for layer, head, f in gate)
+    gate = told.get(TOLD)
+    if gate is None:
+        return NO_GATE
+    if not isinstance(gate, Asked):
+        digest, factors = gate
+        gate = Asked(digest, tuple((layer, head, factor) for layer, head, factor in factors))
+        told[TOLD] = gate
     return gate
 
 
 def _with_proof(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     result = original(*args, **kwargs)
     if getattr(self.model_runner, "headscope_rows", None) is not None:
-        with _of_the_engine():
-            prove(self.model_runner, _attention(self.vllm_config), TOLD)
+        prove(self.model_runner, _attention(self.vllm_config), TOLD)
     return result

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_bytes
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,13 @@ from headscope.heads.store import held
 Factors = tuple[tuple[int, int, float], ...]
 #: What a request may write out, in characters; longer than all heads of any model.
 LONGEST = 65_536
+#: No request can know it.
+SECRET = token_bytes(32)
 #: Names of gates. A head, such as 5.1, is none.
 NAME = re.compile(r"[A-Za-z_][\w.+-]{0,63}")
 #: Heads whose peaks a request may ask for.
 MOST = 32
+NUMBER = re.compile(r"\s*[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]{1,4})?\s*")
 #: How a gate is given at the start, besides as a folder.
 OPTIONS = ("heads", "k", "factor")
 
@@ -88,10 +92,7 @@ def _factor(part: str) -> tuple[Head, float]:
         if times:
             raise InputError(f"{part[:60]!r} both removes and multiplies; write one of both")
         return Head.parse(part[1:].strip()), 0.0
-    try:
-        value = float(factor)
-    except ValueError:
-        value = float("nan")
+    value = float(factor) if NUMBER.fullmatch(factor) else float("nan")
     if not abs(value) <= LARGEST:
         raise InputError(f"{part[:60]!r}: {factor.strip()[:20]!r} is no finite number of 32 bits")
     return Head.parse(head.strip()), value
@@ -134,7 +135,12 @@ def _adaptation(name: str, source: Any, geometry: Geometry) -> Adaptation:
     options = source if isinstance(source, Mapping) else {"heads": source}
     unknown = [str(key) for key in options if key not in OPTIONS]
     heads, k, factor = (options.get(key) for key in OPTIONS)
-    if unknown or not isinstance(heads, str) or not isinstance(factor, int | float | None):
+    if (
+        unknown
+        or not isinstance(heads, str)
+        or isinstance(factor, bool)
+        or not isinstance(factor, int | float | None)
+    ):
         raise InputError(
             f"gate {name}: give a folder, or an object of {', '.join(OPTIONS)}, of which heads is "
             "a folder or a list of heads and factor a number"
@@ -154,16 +160,20 @@ def _adaptation(name: str, source: Any, geometry: Geometry) -> Adaptation:
     return heads_scaled(resolve_heads(heads, k, geometry), 0.0 if factor is None else factor)
 
 
-def salted(gate: Factors, own: str | None) -> str | None:
-    """The salt of a request's keys and values in the prefix cache: its own, with its gate.
+def digest_of(gate: Factors) -> str:
+    """What a gate is known by: equal gates, equal digests."""
+    return hashlib.sha256(json.dumps(gate).encode()).hexdigest()[:32]
+
+
+def salted(digest: str, own: str | None) -> str:
+    """The salt of a gated request's keys and values in the prefix cache: its own, with its gate.
 
     Keys and values above a gated head are other ones than without the gate. Requests without a gate
-    keep their salt, and so share as always.
+    keep their salt, and so share as always. What a request may write as its own salt is no other
+    request's: the secret of this process is in all of these.
     """
-    if not gate:
-        return own
-    digest = hashlib.sha256(json.dumps([gate, own]).encode()).hexdigest()
-    return f"headscope-{digest}"
+    mixed = hashlib.blake2b(json.dumps([digest, own]).encode(), key=SECRET, digest_size=24)
+    return f"headscope-{mixed.hexdigest()}"
 
 
 def layers_of(config: Any, layers: int) -> Iterator[int]:

@@ -10,6 +10,9 @@ import torch
 
 from headscope.heads import Head
 
+#: Tokens of a text up to which keys are kept.
+LONGEST = 32_768
+
 
 @dataclass(frozen=True)
 class Part:
@@ -74,24 +77,30 @@ class Peaks:
         news, self._news = self._news, {}
         return news
 
-    def look(self, layer: int, attention: Any, query: torch.Tensor, key: torch.Tensor) -> None:
-        """What a layer's kernel gets in this step: query (tokens, heads, width), and its keys."""
+    def look(
+        self, layer: int, attention: Any, query: torch.Tensor, key: torch.Tensor | None
+    ) -> None:
+        """What a layer's kernel gets in this step: query (tokens, heads, width), and its keys; None
+        where it takes another layer's."""
         group = attention.num_heads // attention.num_kv_heads
         for part in self.parts:
             heads, own = part.heads.get(layer), self._kept[part.name]
             if not heads or own.error:
                 continue
+            last = part.position + part.tokens - 1
             own.error = _unlike(attention)
-            if part.position > own.known.get(layer, 0):
-                own.error = f"keys of layer {layer} did not pass by"
-            found = self._news.setdefault(part.name, Found(error=own.error))
-            if own.error:
+            if key is None or part.position > own.known.get(layer, 0):
+                own.error = own.error or f"keys of layer {layer} did not pass by"
+            if last >= LONGEST:
+                own.error = f"the text is longer than {LONGEST} tokens"
+            found = self._news.setdefault(part.name, Found())
+            if own.error or key is None:
                 found.error = own.error
                 continue
             rows = slice(part.start, part.start + part.tokens)
-            new = key[rows, [head // group for head in heads]]
-            keys = _with_new(own, layer, part.position, new)
-            last = part.position + part.tokens - 1
+            shared = sorted({head // group for head in heads})
+            keys = _with_new(own, layer, part.position, key[rows, shared])
+            keys = keys[:, [shared.index(head // group) for head in heads]]
             if last >= part.prompt - 1:
                 # It predicts a token that is written, and is none of a prompt read in parts.
                 weights = weights_of(attention, query[rows][-1, [*heads]], keys, heads)
@@ -146,6 +155,8 @@ def _unlike(attention: Any) -> str:
     """Why the weights of a layer are not those that are computed here; empty where they are."""
     if getattr(attention.impl, "alibi_slopes", None) is not None:
         return "weights depend on distances (ALiBi), which is not computed"
+    if getattr(attention, "kv_sharing_target_layer_name", None) is not None:
+        return "keys are another layer's, which is not computed"
     name = type(attention).__name__
     return "" if name == "Attention" else f"weights of {name} are not computed"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from math import ceil
 from typing import Any
 
@@ -11,52 +11,57 @@ import torch
 
 from headscope_vllm.gates import Factors
 
-#: Prompts of the proof, in tokens, of which one has no gate in the same batch.
-LENGTHS = (7, 5, 9)
-#: The largest difference of logits that is rounding, as a share of the largest logit: of sums in 32
-#: bits, and in 16 bits (eight roundings of bfloat16).
-ROUNDING = {torch.float32: 1e-4}
-ROUNDING_16 = 8 * 2.0**-8
+#: Tokens of the prompts of the proof.
+LENGTHS = (6, 4, 7)
+#: A difference of logits that is rounding: so many times that of two ways of computing the model as
+#: it is; and as a share of the largest logit, in 32 bits, and in spacings of numbers of 16 bits.
+TIMES, SUMS, SPACINGS = 8.0, 1e-5, 2.0
 
 
 def prove(runner: Any, attention: Mapping[int, Any], told: str) -> None:
-    """Compare three requests of one batch, two of them gated, with the definition.
+    """Compare requests of one batch, all but one gated in all layers, with the definition.
 
-    The definition: the channels of a head in the input of its layer's output projection times its
-    factor, which is the projection with the head's columns times the factor. The model computes it
-    layer by layer, not compiled, and without this package's rows.
+    The definition: the channels of each head in the input of its layer's output projection times
+    its factor, which is the projection with the head's columns times the factor. The model computes
+    it layer by layer, not compiled, and without this package's rows. Logits are compared after a
+    prompt is read in part, and after one token more.
 
     Raises `RuntimeError` if logits differ by more than rounding, or the gates have no effect.
     """
     from vllm.logger import init_logger
 
-    layer = [*attention][len(attention) // 2]
-    heads, width = attention[layer].num_heads, attention[layer].head_size_v
-    start = runner.headscope_rows.heads.start
-    # Of all processes each removes its own: the definition does the same.
-    every = range(heads * runner.vllm_config.parallel_config.tensor_parallel_size)
+    model, start = runner.get_model(), runner.headscope_rows.heads.start
+    heads = next(iter(attention.values())).num_heads
+    every = heads * runner.vllm_config.parallel_config.tensor_parallel_size
     gates: list[Factors] = [
         (),
-        tuple((layer, head, 0.0) for head in every if head % heads),
-        tuple((layer, head, 0.5 if head % 2 else -1.0) for head in every),
+        tuple(
+            (layer, head, factor_of(layer, head)) for layer in attention for head in range(every)
+        ),
+        tuple((layer, head, 0.0) for layer in attention for head in range(layer % 3, every, 3)),
     ]
-    projection = output_projection(runner.get_model(), attention[layer], layer)
-    without, with_rows = (logits_of(runner, batch, told) for batch in ([()] * len(gates), gates))
-    rows = list[torch.Tensor]()
-    for at, gate in enumerate(gates):
-        factors = torch.ones(heads)
-        for _, head, factor in gate:
-            if start <= head < start + heads:
-                factors[head - start] = factor
-        with _layer_by_layer(runner), _times(projection, factors.repeat_interleave(width)):
-            rows.append(logits_of(runner, [()] * len(gates), told)[at])
-    if with_rows.numel() == 0:
+    projections = {layer: output_projection(model, own, layer) for layer, own in attention.items()}
+    none: list[Factors] = [()] * len(gates)
+    plain, gated = (logits_of(runner, batch, told) for batch in (none, gates))
+    expected = list[torch.Tensor]()
+    for gate in gates:
+        factors = torch.ones(max(attention) + 1, every)
+        for layer, head, factor in gate:
+            factors[layer, head] = factor
+        with _layer_by_layer(runner), ExitStack() as hooks:
+            for layer, projection in projections.items():
+                own = factors[layer, start : start + heads]
+                width = attention[layer].head_size_v
+                hooks.enter_context(_times(projection, own.repeat_interleave(width)))
+            expected.append(logits_of(runner, none, told))
+    if gated.numel() == 0:
         return  # another process has the logits
-    expected = torch.stack(rows)
-    largest = float(expected.abs().max())
-    rounding = largest * ROUNDING.get(runner.model_config.dtype, ROUNDING_16)
-    difference = float((with_rows - expected).abs().max())
-    effect = float((expected - without)[1:].abs().amax(dim=1).min())
+    right = torch.stack([logits[:, at] for at, logits in enumerate(expected)], dim=1)
+    largest, eps = float(right.abs().max()), torch.finfo(runner.model_config.dtype).eps
+    measured = float((plain - expected[0]).abs().max())
+    rounding = max(TIMES * measured, largest * max(SUMS, SPACINGS * eps if eps > SUMS else 0.0))
+    difference = float((gated - right).abs().max())
+    effect = float((right - expected[0])[:, 1:].abs().amax(dim=2).min())
     if not difference <= rounding:
         raise RuntimeError(
             f"headscope-vllm: gates are not exact in this engine (logits differ by "
@@ -64,13 +69,18 @@ def prove(runner: Any, attention: Mapping[int, Any], told: str) -> None:
         )
     if not effect > 2 * rounding:
         raise RuntimeError(
-            f"headscope-vllm: the heads of layer {layer} change no logit by more than rounding "
-            f"({effect:.3g}), so that gates cannot be proved here; use --dtype float32 or bfloat16"
+            f"headscope-vllm: gates of all heads change logits by {effect:.3g}, where rounding "
+            f"does by {rounding:.3g}, so that they cannot be proved; a dtype of more bits may help"
         )
     init_logger("vllm.headscope").info(
         "headscope: gates are exact here: logits of gated requests differ from the definition by "
         "at most %.2g, gates change them by %.2g.", difference, effect,
     )  # fmt: skip
+
+
+def factor_of(layer: int, head: int) -> float:
+    """Another factor for each head, from 0.25 to 1.75."""
+    return 0.25 + 1.5 * ((0.618034 * (head + 1) + 0.414214 * layer) % 1)
 
 
 def output_projection(model: Any, attention: Any, layer: int) -> Any:
@@ -80,14 +90,21 @@ def output_projection(model: Any, attention: Any, layer: int) -> Any:
     """
     from vllm.model_executor.layers.linear import RowParallelLinear
 
-    channels = attention.num_heads * attention.head_size_v
+    channels, modules = attention.num_heads * attention.head_size_v, dict(model.named_modules())
+    parent = attention.layer_name.rpartition(".")[0]
+
+    def beside(name: str) -> bool:
+        if parent in modules:
+            return name.startswith(f"{parent}.")
+        # Attention that is no part of the model's own modules has a layer's number alone.
+        return str(layer) in name.split(".") and "att" in name.rpartition(".")[0].split(".")[-1]
+
     found = [
         module
-        for name, module in model.named_modules()
+        for name, module in modules.items()
         if isinstance(module, RowParallelLinear)
-        and str(layer) in name.split(".")
-        and "att" in name.rpartition(".")[0].rpartition(".")[2]
         and module.input_size_per_partition == channels
+        and beside(name)
     ]
     if len(found) != 1:
         raise RuntimeError(
@@ -128,43 +145,63 @@ def _layer_by_layer(runner: Any) -> Iterator[None]:
 
 
 def logits_of(runner: Any, gates: Sequence[Factors], told: str) -> torch.Tensor:
-    """The logits of the next token of a batch of prompts with these gates, (requests, tokens),
-    float32; of a process that has none, empty."""
+    """The logits behind all tokens but the last of prompts with these gates, and behind all:
+    (2, requests, tokens), float32; of a process that has none, empty.
+
+    All are in one batch, where the engine takes as many.
+    """
+    together = len(gates)
+    if runner.max_num_reqs < together or runner.max_num_tokens < sum(LENGTHS):
+        together = 1
+    parts = [
+        _logits(runner, range(at, at + together), gates[at : at + together], told)
+        for at in range(0, len(gates), together)
+    ]
+    return torch.cat(parts, dim=1) if parts[0].numel() else parts[0]
+
+
+def _logits(runner: Any, numbers: range, gates: Sequence[Factors], told: str) -> torch.Tensor:
     from vllm import SamplingParams
     from vllm.v1.core.sched.output import CachedRequestData, NewRequestData, SchedulerOutput
 
     words = min(1000, runner.model_config.get_vocab_size() - 1)
-    groups, blocks, new = runner.kv_cache_config.kv_cache_groups, 1, list[Any]()
-    for at, (gate, length) in enumerate(zip(gates, LENGTHS, strict=True)):
+    blocks, new = 1, list[Any]()  # blocks that no request has yet; the first is the engine's own
+    for at, gate in zip(numbers, gates, strict=True):
         own = list[list[int]]()
-        for group in groups:
-            # Blocks that no request has yet; the first is the engine's own.
-            number = ceil(length / group.kv_cache_spec.block_size)
+        for group in runner.kv_cache_config.kv_cache_groups:
+            number = ceil(LENGTHS[at] / group.kv_cache_spec.block_size)
             own.append([*range(blocks, blocks + number)])
             blocks += number
         params = SamplingParams(temperature=0.0, max_tokens=1)
-        params.extra_args = {told: gate} if gate else None
+        params.extra_args = {told: [f"proof {at}", gate]} if gate else None
+        tokens = [1 + (97 * at + 31 * place) % words for place in range(LENGTHS[at])]
         new.append(
             NewRequestData(
-                req_id=f"headscope-{at}",
-                prompt_token_ids=[1 + (97 * at + 31 * place) % words for place in range(length)],
-                mm_features=[], sampling_params=params, pooling_params=None,
-                block_ids=tuple(own), num_computed_tokens=0, lora_request=None,
+                req_id=f"headscope-{at}", prompt_token_ids=tokens, mm_features=[],
+                sampling_params=params, pooling_params=None, block_ids=tuple(own),
+                num_computed_tokens=0, lora_request=None,
             )
         )  # fmt: skip
-    names = [each.req_id for each in new]
-    step = SchedulerOutput.make_empty()
-    step.scheduled_new_reqs = new
-    step.scheduled_cached_reqs = CachedRequestData.make_empty()
-    step.num_scheduled_tokens = dict(zip(names, LENGTHS, strict=True))
-    step.total_num_scheduled_tokens = sum(LENGTHS)
-    step.num_common_prefix_blocks = [0] * len(groups)
-    runner.execute_model(step)
-    state = runner.execute_model_state
-    order = [runner.input_batch.req_ids.index(name) for name in names]
-    logits = torch.empty(0) if state.logits is None else state.logits[order].float().cpu()
-    runner.sample_tokens(None)
+    names, before = [each.req_id for each in new], [LENGTHS[at] - 1 for at in numbers]
+    read = CachedRequestData.make_empty()
+    read.req_ids, read.num_computed_tokens = names, before
+    read.new_block_ids, read.num_output_tokens = [None] * len(names), [0] * len(names)
+    logits = list[torch.Tensor]()
+    for arrived, known, counts in (
+        (new, CachedRequestData.make_empty(), before), ([], read, [1] * len(names)),
+    ):  # fmt: skip
+        step = SchedulerOutput.make_empty()
+        step.scheduled_new_reqs, step.scheduled_cached_reqs = arrived, known
+        step.num_scheduled_tokens = dict(zip(names, counts, strict=True))
+        step.total_num_scheduled_tokens = sum(counts)
+        step.num_common_prefix_blocks = [0] * len(runner.kv_cache_config.kv_cache_groups)
+        runner.execute_model(step)
+        found = runner.execute_model_state.logits
+        if found is not None:
+            order = [runner.input_batch.req_ids.index(name) for name in names]
+            logits.append(found[order].float().cpu())
+        runner.sample_tokens(None)
     over = SchedulerOutput.make_empty()
     over.finished_req_ids = set(names)
     runner.execute_model(over)
-    return logits
+    return torch.stack(logits) if logits else torch.empty(0)

@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
 from headscope_vllm.gates import Factors
+
+
+class Asked(NamedTuple):
+    """The gate of a request: what it is known by ("" for none), and its factors."""
+
+    digest: str = ""
+    factors: Factors = ()
 
 
 class GateRows:
@@ -29,22 +37,31 @@ class GateRows:
         self.factors = torch.ones(requests + 1, layers, len(heads), device=device)
         self.of_token = torch.zeros(tokens, dtype=torch.long, device=device)
         self.active = False
-        self._rows = dict[Factors, torch.Tensor]()
+        self._rows = dict[str, torch.Tensor]()
+        self._step: tuple[list[str], list[int]] = [], []
 
-    def fill(self, gates: Sequence[Factors], tokens: Sequence[int]) -> None:
-        """The gates of a step's requests, in the order of the batch, each with its tokens."""
-        different = {gate: row for row, gate in enumerate(dict.fromkeys(filter(None, gates)), 1)}
+    def fill(self, gates: Sequence[Asked], tokens: Sequence[int]) -> None:
+        """The gates of a step's requests, in the order of the batch, each with its tokens.
+
+        Most steps have those of the one before, and nothing is written then.
+        """
+        step = [gate.digest for gate in gates], [*tokens]
+        if step == self._step:
+            return
+        self._step = step
+        different = {gate.digest: gate for gate in gates if gate.digest}
+        if different and [*different] != [*self._rows]:
+            known = self._rows
+            self._rows = {
+                digest: known[digest] if digest in known else self._row(gate.factors)
+                for digest, gate in different.items()
+            }
+            rows = torch.stack([*self._rows.values()])
+            self.factors[1 : len(rows) + 1] = rows.to(self.factors.device)
         if different:
-            if [*different] != [*self._rows]:
-                # Most steps have the gates of the one before.
-                known = self._rows
-                self._rows = {
-                    gate: known[gate] if gate in known else self._row(gate) for gate in different
-                }
-                rows = torch.stack([*self._rows.values()])
-                self.factors[1 : len(rows) + 1] = rows.to(self.factors.device)
-            of_token = torch.tensor([different.get(gate, 0) for gate in gates])
-            of_token = of_token.repeat_interleave(torch.tensor(tokens))
+            row = {digest: number for number, digest in enumerate(different, 1)}
+            of_token = torch.tensor([row.get(gate.digest, 0) for gate in gates])
+            of_token = of_token.repeat_interleave(torch.tensor(step[1]))
             self.of_token[: len(of_token)] = of_token.to(self.of_token.device)
             self.of_token[len(of_token) :] = 0
         elif self.active:
