@@ -3,9 +3,10 @@
     python bench/vllm_architectures.py --vllm ENV/bin/vllm --out FILE [NAME …]
 
 Of every model 9 prompts, three without a gate and three under each of two, go to one engine in one
-batch; their greedy tokens are compared with those of transformers here, gated by headscope. What
-the engine or the plugin refuses is told in its words. `NAME:transformers` takes the model's code
-from transformers instead of vLLM (`model_impl`), `NAME:tp2` divides the heads among two processes.
+batch; their greedy tokens are compared with those of transformers here, gated by headscope; where
+they differ first, the gap between the two largest logits is told. What the engine or the plugin
+refuses is told in its words. `NAME:transformers` takes the model's code from transformers instead
+of vLLM (`model_impl`), `NAME:tp2` divides the heads among two processes.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 #: Heads of 32 channels, which the CPU kernel of vLLM takes.
-NAMES = ("llama", "llama:transformers", "llama:tp2", "qwen2", "qwen3", "mistral", "mixtral", "olmo2", "phi3",
-         "gemma2", "gemma3", "gpt_oss", "granite", "glm4", "cohere2", "starcoder2", "stablelm",
-         "gpt2", "gpt_neox", "opt", "bloom", "falcon", "qwen3_moe", "qwen3_next", "deepseek_v3",
+NAMES = ("llama", "llama:transformers", "llama:tp2", "qwen2", "qwen3", "mistral", "mixtral",
+         "olmo2", "phi3", "gemma2", "gemma3", "gpt_oss", "granite", "glm4", "cohere2",
+         "starcoder2", "stablelm", "gpt2", "gpt_neox", "opt", "bloom", "falcon", "qwen3_moe", "qwen3_next", "deepseek_v3",
          "lfm2")  # fmt: skip
 TOKENS, PROMPTS = 12, 3
 
@@ -89,12 +90,15 @@ def built(name: str, folder: Path) -> list[dict[str, Any]]:
             values[layer, number] = float(factor or 0)
         for _ in range(PROMPTS):
             prompt = draw.integers(3, 90, 6 + 3 * at).tolist()
-            tokens = list(prompt)
+            tokens, gaps = list(prompt), list[float]()
             for _ in range(TOKENS):
                 with lm.gated(Gate(lm.geometry, values)), torch.no_grad():
                     logits = lm.model(input_ids=torch.tensor([tokens])).logits[0, -1]
                 tokens.append(int(logits.argmax()))
-            requests.append({"prompt": prompt, "gate": text, "tokens": tokens[len(prompt) :]})
+                first, second = logits.topk(2).values.tolist()
+                gaps.append(first - second)
+            own = {"prompt": prompt, "gate": text, "tokens": tokens[len(prompt) :], "gaps": gaps}
+            requests.append(own)
     return requests
 
 
@@ -130,11 +134,16 @@ def inside(folder: str, implementation: str) -> None:
     ]  # fmt: skip
     prompts: Any = [{"prompt_token_ids": each["prompt"]} for each in requests]
     outputs = engine.generate(prompts, params, use_tqdm=False)
-    equal = [
-        list(output.outputs[0].token_ids) == each["tokens"]
-        for output, each in zip(outputs, requests, strict=True)
-    ]
-    print(json.dumps({"texts": len(equal), "equal": sum(equal), "each": equal}))
+    rows = list[float | None]()
+    for output, each in zip(outputs, requests, strict=True):
+        pairs = zip(output.outputs[0].token_ids, each["tokens"], each["gaps"], strict=True)
+        rows.append(next((gap for theirs, ours, gap in pairs if theirs != ours), None))
+    told = {
+        "texts": len(rows), "equal": rows.count(None),
+        "equal_without_a_gate": rows[:PROMPTS].count(None),
+        "gaps_where_they_differ": [gap for gap in rows if gap is not None],
+    }  # fmt: skip
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":
