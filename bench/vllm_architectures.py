@@ -23,8 +23,8 @@ from typing import Any
 #: Heads of 32 channels, which the CPU kernel of vLLM takes.
 NAMES = ("llama", "llama:transformers", "llama:tp2", "qwen2", "qwen3", "mistral", "mixtral",
          "olmo2", "phi3", "gemma2", "gemma3", "gpt_oss", "granite", "glm4", "cohere2",
-         "starcoder2", "stablelm", "gpt2", "gpt_neox", "opt", "bloom", "falcon", "qwen3_moe", "qwen3_next", "deepseek_v3",
-         "lfm2")  # fmt: skip
+         "starcoder2", "stablelm", "gpt2", "gpt_neox", "opt", "bloom", "falcon", "qwen3_moe",
+         "qwen3_next", "deepseek_v3", "lfm2")  # fmt: skip
 TOKENS, PROMPTS = 12, 3
 
 
