@@ -550,6 +550,13 @@ def build() -> dict[str, ModuleType]:
         def _free_request(self, request: Any) -> tuple[dict[str, Any] | None, None]:
             return None, None
 
+    class EngineCore:
+        def __init__(self, vllm_config: Any, workers: list[Any]) -> None:
+            def ask(method: str) -> list[Any]:
+                return [getattr(worker, method)() for worker in workers]
+
+            self.model_executor = SimpleNamespace(collective_rpc=ask)
+
     class Worker:
         def __init__(self, vllm_config: Any) -> None:
             self.vllm_config, self.model_config = vllm_config, vllm_config.model_config
@@ -574,6 +581,7 @@ def build() -> dict[str, ModuleType]:
             "vllm.entrypoints.openai.completion.protocol": {"CompletionRequest": beams()},
             "vllm.entrypoints.openai.chat_completion.protocol": {"ChatCompletionRequest": beams()},
             "vllm.v1.core.sched.scheduler": {"Scheduler": Scheduler},
+            "vllm.v1.engine.core": {"EngineCore": EngineCore},
             "vllm.v1.engine.input_processor": {"InputProcessor": InputProcessor},
             "vllm.v1.worker.gpu_model_runner": {"GPUModelRunner": GPUModelRunner},
             "vllm.v1.worker.gpu_worker": {"Worker": Worker},
@@ -863,6 +871,14 @@ def test_settings_that_cannot_be_served_are_refused_at_the_start(
     engine.install()
     with pytest.raises(RuntimeError, match="headscope-vllm"):
         modules["vllm.v1.engine.input_processor"].InputProcessor(config(**changed))
+
+
+def test_an_engine_asks_every_worker_for_the_plugin(modules: dict[str, ModuleType]) -> None:
+    worker = started(modules)
+    core = modules["vllm.v1.engine.core"].EngineCore
+    core(config(), [worker, worker])
+    with pytest.raises(RuntimeError, match="every worker"):
+        core(config(), [worker, object()])
 
 
 def test_a_model_whose_heads_are_not_reached_is_refused(modules: dict[str, ModuleType]) -> None:

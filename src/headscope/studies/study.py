@@ -80,7 +80,8 @@ def shown_of(study: Study, result: Result, run: Path) -> Shown:
     if isinstance(result, ClusterJob):
         return _job(result)
     if isinstance(result, PlannedWork):
-        planned = [part.words for part in result.plan]
+        less = "A smaller --limit takes less; --minutes M ends early with what there is."
+        planned = [*(part.words for part in result.plan), less]
         sent = [_sent(result.first_prompts)] if result.first_prompts else []
         brief = [replace(section, brief=True) for section in sent]
         return Shown("What it takes", "", planned, sections=brief)

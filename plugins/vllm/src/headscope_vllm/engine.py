@@ -27,6 +27,8 @@ CONFIG = "headscope"
 #: Caches whose keys are those that kernels get.
 WHOLE = ("auto", "float16", "bfloat16", "float32")
 ATTENTION = "vllm.model_executor.layers.attention.attention"
+#: What the engine asks all its workers by, which other processes, or machines, may run.
+CORE, PROVED = "vllm.v1.engine.core", "headscope_proved"
 SCHEDULER = "vllm.v1.core.sched.scheduler"
 PROCESSOR, RUNNER = "vllm.v1.engine.input_processor", "vllm.v1.worker.gpu_model_runner"
 NO_GATE = Asked()
@@ -45,6 +47,7 @@ def install() -> None:
                      "sample_tokens")  # fmt: skip
     scheduler = _needed(SCHEDULER, "Scheduler", "update_from_output", "_free_request")
     _needed(ATTENTION, "Attention", "forward")
+    core = _needed(CORE, "EngineCore", "__init__")
     workers = [_needed(*worker, "compile_or_warm_up_model") for worker in _there(WORKERS)]
     if hasattr(processor, "headscope_gates"):
         return
@@ -56,7 +59,9 @@ def install() -> None:
     _wrap(runner, "sample_tokens", _with_news)
     _wrap(scheduler, "update_from_output", _with_found)
     _wrap(scheduler, "_free_request", _with_peaks)
+    _wrap(core, "__init__", _with_workers)
     for worker in workers:
+        setattr(worker, PROVED, lambda self: True)
         if "compile_or_warm_up_model" in vars(worker):
             _wrap(worker, "compile_or_warm_up_model", _with_proof)
 
@@ -416,6 +421,20 @@ def gate_of(request: Any) -> Asked:
         gate = Asked(digest, tuple((layer, head, factor) for layer, head, factor in factors))
         told[TOLD] = gate
     return gate
+
+
+def _with_workers(original: Callable[..., None], self: Any, vllm_config: Any, *args: Any,
+                  **kwargs: Any) -> None:  # fmt: skip
+    """An engine starts only where the plugin is in every worker, so that none ignores gates."""
+    original(vllm_config, *args, **kwargs)
+    if vllm_config.model_config.runner_type == "generate":
+        try:
+            self.model_executor.collective_rpc(PROVED)
+        except Exception as error:  # each executor raises its own
+            raise RuntimeError(
+                "headscope-vllm is not in every worker; install it on all machines of the server, "
+                f"and let VLLM_PLUGINS name it; {WITHOUT}"
+            ) from error
 
 
 def _with_proof(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
