@@ -305,9 +305,12 @@ class Comparison(Generic[Config, Part]):
                 return measured(run)
             except Planned:
                 return PlannedWork(plan=tuple(pacing.told.values()), first_prompts=sent)
-            except OutOfTime:
+            except OutOfTime as error:
                 if not told:
-                    raise
+                    raise OutOfTime(
+                        f"{error}; no random set is measured yet, so give more minutes or a "
+                        "smaller --limit"
+                    ) from error
                 return replace(told[-1], pending=True)
 
         def measured(run: Run) -> ComparedResult:
