@@ -40,10 +40,16 @@ def main() -> None:
     from timing import say
     from vllm_gates import SETTINGS, versions
 
+    from headscope.errors import InputError
+
     rows = dict[str, Any]()
     for name in given.names:
         with TemporaryDirectory() as folder:
-            requests = built(name.partition(":")[0], Path(folder))
+            try:
+                requests = built(name.partition(":")[0], Path(folder))
+            except InputError as error:
+                rows[name] = {"not_made_here": str(error)}
+                continue
             (Path(folder) / "requests.json").write_text(json.dumps(requests))
             command = [str(given.vllm.parent / "python"), __file__, "--inside", folder]
             command += [name.partition(":")[2] or "vllm"]
@@ -55,7 +61,10 @@ def main() -> None:
             row = json.loads(lines[-1]) if lines else {"refused": why(done.stderr)}
         rows[name] = row
         say(f"{name}: {row}")
-    tell({"machine": machine("cpu"), "vllm": versions(given.vllm), "models": rows}, given.out)
+        if given.out:  # what is known so far
+            tell(
+                {"machine": machine("cpu"), "vllm": versions(given.vllm), "models": rows}, given.out
+            )
 
 
 def built(name: str, folder: Path) -> list[dict[str, Any]]:

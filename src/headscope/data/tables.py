@@ -429,7 +429,7 @@ def is_dataset(data: str, split: str | None, otherwise: str) -> bool:
         return True
     if not path.exists() and is_hub_name(data):
         return True
-    if split is not None:
+    if split is not None and path.exists():
         raise InputError(f"{path} is a file, which has no split {split!r}; leave --split out")
     return False
 
