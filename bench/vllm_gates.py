@@ -47,6 +47,7 @@ from headscope.heads import Gate, Head
 from headscope.lm import LanguageModel
 from headscope.lm.attention.weights import WeightRequest
 from headscope.lm.generation import GenerateConfig
+from headscope.use.serving import gate_words
 
 REQUESTS, NAMED = 64, ("one", "two")
 #: Requests for peaks, their heads, and how far weights of one size may be apart.
@@ -95,7 +96,7 @@ def main() -> None:
                 "name": given.model.name, "architecture": type(lm.model).__name__,
                 "digest": lm.digest, "heads": lm.geometry.counts,
             },
-            "gates": {name: written(gate) for name, gate in gates.items() if gate is not None},
+            "gates": {name: gate_words(gate) for name, gate in gates.items() if gate is not None},
             "new_tokens": NEW_TOKENS,
             "tie": TIE,
             "modes": results,
@@ -126,12 +127,6 @@ def some_gates(lm: LanguageModel) -> dict[str, Gate]:
         values.flat[at] = draw.choice(factors, heads)
         gates[name] = Gate(lm.geometry, values)
     return gates
-
-
-def written(gate: Gate) -> str:
-    """A gate as requests write it out."""
-    heads = gate.changed_heads()
-    return ", ".join(f"-{h.key}" if gate[h] == 0 else f"{h.key}*{gate[h]!r}" for h in heads)
 
 
 def asked(lm: LanguageModel, gates: Mapping[str, Gate]) -> list[dict[str, Any]]:
@@ -252,7 +247,7 @@ def gate_of(gates: Mapping[str, Gate], name: str, at: int) -> str | None:
     """How a request asks for its gate: by name where the server has it, every second time."""
     if not name:
         return None
-    return name if name in NAMED and at % 2 else written(gates[name])
+    return name if name in NAMED and at % 2 else gate_words(gates[name])
 
 
 def compared(
@@ -340,7 +335,7 @@ def rubbish(
             if kind < 0.7:
                 sent(address, plain[own]["prompt"], draw.choice(RUBBISH))
             elif kind < 0.9:
-                sent(address, plain[own]["prompt"], "-1.1, -2.2*0.5"[:4], timeout=0.05)
+                sent(address, plain[own]["prompt"], "-1.1", timeout=0.05)
             elif tokens_of(address, plain[own]["prompt"]) == before[own]:
                 return "as_always"
         except urllib.error.HTTPError as error:

@@ -392,7 +392,7 @@ class Model(torch.nn.Module):
     def forward(self, tokens: torch.Tensor, parts: Sequence[tuple[str, int]]) -> torch.Tensor:
         hidden: torch.Tensor = self.words(tokens)
         for layer in self.layers:
-            own = layer["self_attn"]  # type: ignore[index]
+            own = layer["self_attn"]
             hidden = hidden + torch.tanh(own["o_proj"](own["attn"](hidden, parts)))
         last = torch.tensor([length for _, length in parts]).cumsum(0) - 1
         return hidden[last] @ self.words.weight.T
@@ -478,7 +478,7 @@ def build() -> dict[str, ModuleType]:
             self.later = False
             for at, layer in enumerate(self.model.layers):
                 context = vllm_config.compilation_config.static_forward_context
-                context[f"layers.{at}.self_attn.attn"] = layer["self_attn"]["attn"]  # type: ignore[index]
+                context[f"layers.{at}.self_attn.attn"] = layer["self_attn"]["attn"]
 
         def get_model(self) -> Any:
             return self.model

@@ -58,7 +58,7 @@ def install() -> None:
     _wrap(runner, "_prepare_inputs", _with_batch)
     _wrap(runner, "sample_tokens", _with_news)
     _wrap(scheduler, "update_from_output", _with_found)
-    _wrap(scheduler, "_free_request", _with_peaks)
+    _wrap(scheduler, "_free_request", _with_answer)
     _wrap(core, "__init__", _with_workers)
     for worker in workers:
         setattr(worker, PROVED, lambda self: True)
@@ -88,11 +88,11 @@ def _needed(module: str, name: str, *methods: str) -> Any:
     """A class of the engine with methods; `RuntimeError`, which names what is missing."""
     try:
         found = getattr(import_module(module), name)
-        missing = next((method for method in methods if not hasattr(found, method)), "")
-    except (ImportError, AttributeError):
-        found, missing = None, "all"
-    if missing:
-        raise _lacking(f"{module}.{name}" + ("" if missing == "all" else f".{missing}"))
+    except (ImportError, AttributeError) as error:
+        raise _lacking(f"{module}.{name}") from error
+    for method in methods:
+        if not hasattr(found, method):
+            raise _lacking(f"{module}.{name}.{method}")
     return found
 
 
@@ -394,6 +394,7 @@ def _telling(output: Any, news: dict[str, Found]) -> Any:
 
 def _with_found(original: Callable[..., Any], self: Any, scheduler_output: Any, output: Any,
                 *args: Any, **kwargs: Any) -> Any:  # fmt: skip
+    """What a step found is kept until its request ends; of one that was given up it is not."""
     news = getattr(output, "headscope_news", {})
     if news:
         answers = self.headscope_answers = getattr(self, "headscope_answers", None) or Answers()
@@ -401,7 +402,7 @@ def _with_found(original: Callable[..., Any], self: Any, scheduler_output: Any, 
     return original(scheduler_output, output, *args, **kwargs)
 
 
-def _with_peaks(original: Callable[..., Any], self: Any, request: Any, *args: Any,
+def _with_answer(original: Callable[..., Any], self: Any, request: Any, *args: Any,
                 **kwargs: Any) -> Any:  # fmt: skip
     """What a request that ends tells besides its tokens: its peaks."""
     transfer, more = original(request, *args, **kwargs)
