@@ -33,7 +33,7 @@ SERVED = Catalogue(GEOMETRY, {"es": ((1, 2, 0.0),), "half": ((0, 0, 0.5), (3, 5,
 PLUGIN = Path(__file__).parents[1] / "plugins" / "vllm"
 
 heads = st.tuples(st.integers(0, 3), st.integers(0, 5))
-numbers = st.floats(width=32, allow_nan=False, allow_infinity=False)
+numbers = st.floats(-1000, 1000, width=32)
 gates = st.dictionaries(heads, numbers, max_size=8).map(
     lambda gate: tuple((*head, factor) for head, factor in sorted(gate.items()) if factor != 1)
 )
@@ -63,7 +63,8 @@ def test_names_stand_for_gates_that_the_operator_listed() -> None:
 
 
 RUBBISH = ("", " ", ",", "-", "*", "5", "1.2", "-1.2,", "-1.2,-1.2", "-1.2*0.5", "1.2*", "1.2*x",
-           "1.2*nan", "1.2*1e39", "1.2*-inf", "-4.0", "-0.6", "--1.2", "es,half", "es*0.5", "../es",
+           "1.2*nan", "1.2*1e39", "1.2*1001", ",".join(["-1.2"] * 25),
+           "1.2*-inf", "-4.0", "-0.6", "--1.2", "es,half", "es*0.5", "../es",
            "/etc/passwd", "hf://a/b", "a" * 10**6, "-1." + "9" * 5000, "1.2*1_0",
            "1.2*\u0661", "-1.2;-1.3", "\x00", "−1.2",
            None, 3, 1.2, True, [], ["-1.2"], {"1.2": 0}, b"-1.2")  # fmt: skip
@@ -315,6 +316,48 @@ def test_weights_that_are_not_computed_are_said() -> None:
         assert set(answers.take("r", 1) or ()) == {"error"}
 
 
+def test_what_fails_for_one_request_fails_for_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    query, keys = torch.randn(2, 4, 3), torch.randn(2, 2, 3)
+    attention = attention_like(None, 0.0, None)
+
+    def full(self: Peaks, own: Any, *more: Any) -> bool:
+        if own is self._kept["a"]:
+            raise torch.OutOfMemoryError("no")
+        return kept(self, own, *more)
+
+    kept = Peaks._kept_with
+    small = 300 * keys[0, :1].nbytes
+    for changed in (("headscope_vllm.peaks.Peaks._kept_with", full),
+                    ("headscope_vllm.peaks.HELD", small)):  # fmt: skip
+        with monkeypatch.context() as here:
+            here.setattr(*changed)
+            looked, answers = Peaks(), Answers()
+            # Of one head a layer 256 places are kept, of heads with two keys twice as much.
+            looked.begin(
+                [Part("a", {0: (0, 3)}, 0, 0, 1, 1), Part("b", {0: (1,)}, 1, 0, 1, 1)], {"a", "b"}
+            )
+            looked.look(0, attention, query, keys)
+            answers.add(looked.news())
+            assert set(answers.take("a", 1) or ()) == {"error"}
+            assert (answers.take("b", 1) or {})["0.1"] == [[0, pytest.approx(1.0)]]
+            assert not looked._kept["a"].keys
+
+
+def test_a_request_that_gives_way_twice_has_its_keys() -> None:
+    made = torch.Generator().manual_seed(0)
+    query, key = (torch.randn(101, heads, 3, generator=made) for heads in (4, 2))
+    attention, looked, answers = attention_like(None, 0.0, None), Peaks(), Answers()
+    # Read again from its first token, and then from where its own blocks are still there.
+    for position, tokens in ((0, 100), (100, 1), (0, 32), (64, 36), (100, 1)):
+        looked.begin([Part("r", {0: (3,)}, 0, position, tokens, 100)], {"r"})
+        rows = slice(position, position + tokens)
+        looked.look(0, attention, query[rows], key[rows])
+        answers.add(looked.news())
+    weights = naive_weights(attention, query, key)[3]
+    told = (answers.take("r", 2) or {})["0.3"]
+    assert [place for place, _ in told] == [int(row.argmax()) for row in weights[99:]]
+
+
 @pytest.mark.parametrize(
     "asked", ["5.1", [], ["9.9"], [1.2], ["1.1"] * 33, ["1.1", None], {"1.1": 0}, None], ids=repr
 )
@@ -400,7 +443,8 @@ class Model(torch.nn.Module):
 
 def config(**more: Any) -> Any:
     parallel = {"pipeline_parallel_size": 1, "use_ubatching": False, "tensor_parallel_size": 1,
-                "decode_context_parallel_size": 1, "prefill_context_parallel_size": 1}  # fmt: skip
+                "decode_context_parallel_size": 1, "prefill_context_parallel_size": 1,
+                "data_parallel_size": 1, "data_parallel_size_local": 1}  # fmt: skip
     model = SimpleNamespace(
         runner_type="generate", dtype=torch.float32, get_vocab_size=lambda: WORDS,
         hf_text_config=SimpleNamespace(num_attention_heads=HEADS),
@@ -552,10 +596,19 @@ def build() -> dict[str, ModuleType]:
 
     class EngineCore:
         def __init__(self, vllm_config: Any, workers: list[Any]) -> None:
+            engine.install()  # as an engine's process does, by its entry points
+
             def ask(method: str) -> list[Any]:
                 return [getattr(worker, method)() for worker in workers]
 
             self.model_executor = SimpleNamespace(collective_rpc=ask)
+            self.kept = self._initialize_kv_caches(vllm_config)
+
+        def _initialize_kv_caches(self, vllm_config: Any) -> str:
+            return "keys"
+
+        def preprocess_add_request(self, request: Any) -> tuple[Any, int]:
+            return request, 0
 
     class Worker:
         def __init__(self, vllm_config: Any) -> None:
@@ -568,6 +621,7 @@ def build() -> dict[str, ModuleType]:
     told = dict[str, dict[str, Any]](
         {
             "vllm": {"SamplingParams": SamplingParams, "__version__": "0.32.0"},
+            "vllm.envs": {"VLLM_USE_RUST_FRONTEND": False},
             "vllm.logger": {"init_logger": lambda _: SimpleNamespace(info=lambda *_: None)},
             "vllm.exceptions": {"VLLMValidationError": BadRequest},
             "vllm.distributed": {"get_tensor_model_parallel_rank": lambda: 0},
@@ -580,6 +634,7 @@ def build() -> dict[str, ModuleType]:
             },
             "vllm.entrypoints.openai.completion.protocol": {"CompletionRequest": beams()},
             "vllm.entrypoints.openai.chat_completion.protocol": {"ChatCompletionRequest": beams()},
+            "vllm.entrypoints.speech_to_text.translation.protocol": {"TranslationRequest": beams()},
             "vllm.v1.core.sched.scheduler": {"Scheduler": Scheduler},
             "vllm.v1.engine.core": {"EngineCore": EngineCore},
             "vllm.v1.engine.input_processor": {"InputProcessor": InputProcessor},
@@ -761,7 +816,7 @@ def test_requests_are_read_where_they_come_in(modules: dict[str, ModuleType]) ->
     own = config(additional_config={"headscope": {"gates": {"es": "1.2"}}})
     processor = modules["vllm.v1.engine.input_processor"].InputProcessor(own)
 
-    def read(prompt: dict[str, str] | None = None, **asked: Any) -> Any:
+    def read(prompt: dict[str, Any] | None = None, **asked: Any) -> Any:
         params = SamplingParams(extra_args=asked or None)
         request = processor.process_inputs("r", prompt or {}, params)
         assert params.extra_args == (asked or None)
@@ -776,7 +831,8 @@ def test_requests_are_read_where_they_come_in(modules: dict[str, ModuleType]) ->
     assert read({"cache_salt": "own"}, heads="es").cache_salt not in ("own", gate.cache_salt)
     assert (plain.cache_salt, plain.sampling_params.extra_args) == (None, None)
     assert read({"cache_salt": "own"}).cache_salt == "own"
-    assert read(heads="1.2*1").cache_salt is None
+    none = read(heads="1.2*1")
+    assert none.cache_salt is None and none.sampling_params.extra_args[engine.TOLD] == ["", ()]
     peaks = [read(peaks=["1.2"]) for _ in range(2)]
     assert [each.sampling_params.extra_args[engine.TOLD_PEAKS] for each in peaks] == [((1, 2),)] * 2
     # Nothing is shared, so that every key passes by.
@@ -792,12 +848,14 @@ def test_requests_are_read_where_they_come_in(modules: dict[str, ModuleType]) ->
             read(**asked)
     with pytest.raises(BadRequest):
         read({"prompt_token_ids": None}, peaks=["1.2"])
+    with pytest.raises(BadRequest):
+        read({"prompt_token_ids": [1] * LONGEST}, peaks=["1.2"])
     session = SamplingParams(extra_args={"heads": "es"})
     with pytest.raises(BadRequest):
         processor.process_inputs("r", {}, session, resumable=True)
     assert processor.process_inputs("r", {}, object()).sampling_params is None
-    for name in ("completion", "chat_completion"):
-        module = modules[f"vllm.entrypoints.openai.{name}.protocol"]
+    for name in ("openai.completion", "openai.chat_completion", "speech_to_text.translation"):
+        module = modules[f"vllm.entrypoints.{name}.protocol"]
         (request,) = (made for key, made in vars(module).items() if key.endswith("Request"))
         with pytest.raises(BadRequest):
             request({"heads": "es"}).to_beam_search_params(3)
@@ -824,7 +882,33 @@ def test_peaks_are_refused_where_they_cannot_be_had(modules: dict[str, ModuleTyp
             processor.process_inputs("r", {}, SamplingParams(extra_args={"peaks": ["1.1"]}, **more))
 
 
-NEEDED = ("process_inputs", "_prepare_inputs", "initialize_kv_cache", "sample_tokens",
+def test_a_request_that_was_not_read_where_it_came_in_is_refused(
+    modules: dict[str, ModuleType],
+) -> None:
+    """It would have no gate; or a gate of its own writing, whose keys others would share."""
+    worker = started(modules)
+    worker.compile_or_warm_up_model()
+    core = modules["vllm.v1.engine.core"].EngineCore(config(), [worker])
+    processor = modules["vllm.v1.engine.input_processor"].InputProcessor(config())
+    for asked in ({"heads": "-1.2"}, {"peaks": ["1.2"]}, {"heads": "1.2*1"}, {"other": 1}, None):
+        request = processor.process_inputs("r", {}, SamplingParams(extra_args=asked))
+        assert core.preprocess_add_request(request) == (request, 0)
+    gate = [digest_of(((1, 2, 0.0),)), [[1, 2, 0.0]]]
+    for told in (
+        {"heads": "-1.2"}, {"peaks": ["1.2"]}, {engine.TOLD: gate},
+        {engine.TOLD: ["", []], engine.TOLD_PEAKS: [[1, 2]]},
+    ):  # fmt: skip
+        request = SimpleNamespace(
+            sampling_params=SamplingParams(extra_args=told), cache_salt="the client's"
+        )
+        with pytest.raises(RuntimeError, match="not read"):
+            core.preprocess_add_request(request)
+    pooled = SimpleNamespace(sampling_params=None, cache_salt=None)
+    assert core.preprocess_add_request(pooled) == (pooled, 0)
+
+
+NEEDED = ("process_inputs", "_initialize_kv_caches", "preprocess_add_request",
+          "_prepare_inputs", "initialize_kv_cache", "sample_tokens",
           "update_from_output", "_free_request")  # fmt: skip
 
 
@@ -856,6 +940,11 @@ def test_settings_of_another_release_are_named(modules: dict[str, ModuleType]) -
     "changed",
     [
         {"use_v2_model_runner": True},
+        {
+            "parallel_config": SimpleNamespace(
+                **{**vars(config().parallel_config), "data_parallel_size": 2}
+            )
+        },
         {"cache_config": SimpleNamespace(kv_sharing_fast_prefill=True)},
         {"kv_transfer_config": object()},
         {"speculative_config": object()},
@@ -863,7 +952,7 @@ def test_settings_of_another_release_are_named(modules: dict[str, ModuleType]) -
         {"additional_config": {"headscope": {"gate": {}}}},
         {"additional_config": {"headscope": {"gates": {"es": "9.9"}}}},
     ],
-    ids=["v2", "cache", "transfer", "speculative", "lora", "config", "gate"],
+    ids=["v2", "machines", "cache", "transfer", "speculative", "lora", "config", "gate"],
 )
 def test_settings_that_cannot_be_served_are_refused_at_the_start(
     modules: dict[str, ModuleType], changed: dict[str, Any]
@@ -874,11 +963,26 @@ def test_settings_that_cannot_be_served_are_refused_at_the_start(
 
 
 def test_an_engine_asks_every_worker_for_the_plugin(modules: dict[str, ModuleType]) -> None:
-    worker = started(modules)
+    """Also where the plugin is loaded while the engine's core is being made."""
+    other = modules["vllm.v1.worker.gpu_worker"].Worker
     core = modules["vllm.v1.engine.core"].EngineCore
-    core(config(), [worker, worker])
+    worker = started(modules)
     with pytest.raises(RuntimeError, match="every worker"):
-        core(config(), [worker, object()])
+        core(config(), [worker])  # which has proved nothing yet
+    worker.compile_or_warm_up_model()
+    assert core(config(), [worker, worker]).kept == "keys"
+    for absent in (object(), other(config())):
+        with pytest.raises(RuntimeError, match="every worker"):
+            core(config(), [worker, absent])
+    vars(modules["vllm.envs"])["VLLM_USE_RUST_FRONTEND"] = True
+    with pytest.raises(RuntimeError, match="Rust"):
+        core(config(), [worker])
+
+
+def test_the_plugin_comes_while_the_core_is_being_made(modules: dict[str, ModuleType]) -> None:
+    core = modules["vllm.v1.engine.core"].EngineCore
+    with pytest.raises(RuntimeError, match="every worker"):
+        core(config(), [object()])
 
 
 def test_a_model_whose_heads_are_not_reached_is_refused(modules: dict[str, ModuleType]) -> None:

@@ -13,8 +13,16 @@ import torch
 
 from headscope.errors import InputError
 from headscope.heads import Geometry
-from headscope_vllm.gates import Catalogue, Factors, catalogue, digest_of, geometry_of, salted
-from headscope_vllm.peaks import Answers, Found, Part, Peaks
+from headscope_vllm.gates import (
+    SALT,
+    Catalogue,
+    Factors,
+    catalogue,
+    digest_of,
+    geometry_of,
+    salted,
+)
+from headscope_vllm.peaks import LONGEST, Answers, Found, Part, Peaks
 from headscope_vllm.proof import prove
 from headscope_vllm.rows import Asked, GateRows
 
@@ -26,7 +34,6 @@ PEAKS, TOLD_PEAKS = "peaks", "headscope_peaks"
 CONFIG = "headscope"
 #: Caches whose keys are those that kernels get.
 WHOLE = ("auto", "float16", "bfloat16", "float32")
-ATTENTION = "vllm.model_executor.layers.attention.attention"
 #: What the engine asks all its workers by, which other processes, or machines, may run.
 CORE, PROVED = "vllm.v1.engine.core", "headscope_proved"
 SCHEDULER = "vllm.v1.core.sched.scheduler"
@@ -35,6 +42,8 @@ NO_GATE = Asked()
 BEAMS = (
     ("vllm.entrypoints.openai.completion.protocol", "CompletionRequest"),
     ("vllm.entrypoints.openai.chat_completion.protocol", "ChatCompletionRequest"),
+    ("vllm.entrypoints.speech_to_text.transcription.protocol", "TranscriptionRequest"),
+    ("vllm.entrypoints.speech_to_text.translation.protocol", "TranslationRequest"),
 )
 WORKERS = ("vllm.v1.worker.gpu_worker", "Worker"), ("vllm.v1.worker.cpu_worker", "CPUWorker")
 WITHOUT = 'VLLM_PLUGINS="" serves without gates'
@@ -46,12 +55,12 @@ def install() -> None:
     runner = _needed(RUNNER, "GPUModelRunner", "initialize_kv_cache", "_prepare_inputs",
                      "sample_tokens")  # fmt: skip
     scheduler = _needed(SCHEDULER, "Scheduler", "update_from_output", "_free_request")
-    _needed(ATTENTION, "Attention", "forward")
-    core = _needed(CORE, "EngineCore", "__init__")
+    # An engine process loads this while its core is being made.
+    core = _needed(CORE, "EngineCore", "_initialize_kv_caches", "preprocess_add_request")
     workers = [_needed(*worker, "compile_or_warm_up_model") for worker in _there(WORKERS)]
     if hasattr(processor, "headscope_gates"):
         return
-    processor.headscope_gates = None
+    processor.headscope_gates = runner.headscope_rows = scheduler.headscope_answers = None
     _wrap(processor, "__init__", _with_catalogue)
     _wrap(processor, "process_inputs", _with_gate)
     _wrap(runner, "initialize_kv_cache", _with_rows)
@@ -59,9 +68,10 @@ def install() -> None:
     _wrap(runner, "sample_tokens", _with_news)
     _wrap(scheduler, "update_from_output", _with_found)
     _wrap(scheduler, "_free_request", _with_answer)
-    _wrap(core, "__init__", _with_workers)
+    _wrap(core, "_initialize_kv_caches", _with_workers)
+    _wrap(core, "preprocess_add_request", _read_before)
     for worker in workers:
-        setattr(worker, PROVED, lambda self: True)
+        setattr(worker, PROVED, _proved)
         if "compile_or_warm_up_model" in vars(worker):
             _wrap(worker, "compile_or_warm_up_model", _with_proof)
 
@@ -96,9 +106,10 @@ def _needed(module: str, name: str, *methods: str) -> Any:
     return found
 
 
-def _there(workers: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The workers that can be loaded here; a build without CUDA may lack that of GPUs."""
-    for module, name in workers:
+def _there(classes: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """Those that can be loaded here: a build without CUDA may lack workers of GPUs, one without
+    audio what reads it."""
+    for module, name in classes:
         try:
             import_module(module)
         except ImportError:
@@ -123,7 +134,7 @@ def _with_catalogue(original: Callable[..., None], self: Any, vllm_config: Any, 
                     **kwargs: Any) -> None:  # fmt: skip
     original(vllm_config, *args, **kwargs)
     self.headscope_gates = served(vllm_config)
-    for module, name in BEAMS:
+    for module, name in _there(BEAMS):
         protocol = _needed(module, name, "to_beam_search_params")
         if not hasattr(protocol.to_beam_search_params, "__wrapped__"):
             _wrap(protocol, "to_beam_search_params", _without_beams)
@@ -165,11 +176,19 @@ def geometry(vllm_config: Any) -> Geometry:
     )
 
 
+@_of_the_engine()
 def _refuse(vllm_config: Any) -> None:
+    from vllm import envs
+
     parallel, cache = vllm_config.parallel_config, vllm_config.cache_config
     settings = {
         "model runner V2 (VLLM_USE_V2_MODEL_RUNNER=0 takes the other)": (
             vllm_config.use_v2_model_runner
+        ),
+        "the front end in Rust, which reads no gates": envs.VLLM_USE_RUST_FRONTEND,
+        # An engine on another machine may lack the plugin.
+        "data parallelism over several machines": (
+            parallel.data_parallel_size > parallel.data_parallel_size_local
         ),
         "pipeline parallelism": parallel.pipeline_parallel_size > 1,
         "microbatches": parallel.use_ubatching,
@@ -202,15 +221,18 @@ def _with_gate(original: Callable[..., Any], self: Any, request_id: str, prompt:
         if (gate or peaks) and kwargs.get("resumable"):
             raise InputError("a session whose input goes on can have no gate and no peaks")
     request = original(request_id, prompt, params, *args, **kwargs)
-    if gate or peaks:
+    if {ASKED, PEAKS} & {*asked}:
         with _bad_request():
             if peaks and request.prompt_token_ids is None:
                 raise InputError("peaks cannot be had of prompts that are embeddings")
+            if peaks and len(request.prompt_token_ids) >= LONGEST:
+                raise InputError(f"peaks cannot be had of prompts of {LONGEST} tokens and more")
         digest = digest_of(gate) if gate else ""
         told = {TOLD: [digest, gate], TOLD_PEAKS: peaks}
         request.sampling_params.extra_args = {**asked, **told}
         # All keys of a request for peaks must pass by, so that it shares with none.
-        request.cache_salt = salted(digest + (token_hex() if peaks else ""), request.cache_salt)
+        if own := digest + (token_hex() if peaks else ""):
+            request.cache_salt = salted(own, request.cache_salt)
     return request
 
 
@@ -269,7 +291,7 @@ def _with_rows(original: Callable[..., None], self: Any, *args: Any, **kwargs: A
     after it was compiled; recorded graphs are made later.
     """
     original(*args, **kwargs)
-    if getattr(self, "headscope_rows", None) is None:
+    if self.headscope_rows is None:
         self.headscope_rows = _rows(self)
 
 
@@ -344,10 +366,9 @@ def _with_batch(original: Callable[..., Any], self: Any, scheduler_output: Any, 
                 *args: Any, **kwargs: Any) -> Any:  # fmt: skip
     """Rows of the batch, whose order is known once its inputs are prepared."""
     prepared = original(scheduler_output, tokens, *args, **kwargs)
-    rows = getattr(self, "headscope_rows", None)
-    if rows is not None:
+    if self.headscope_rows is not None:
         names, counts = self.input_batch.req_ids, [*map(int, tokens)]
-        rows.fill([gate_of(self.requests[name]) for name in names], counts)
+        self.headscope_rows.fill([gate_of(self.requests[name]) for name in names], counts)
         self.headscope_peaks.begin([*parts_of(self, names, counts)], self.requests)
     return prepared
 
@@ -370,11 +391,10 @@ def parts_of(runner: Any, names: Sequence[str], counts: Sequence[int]) -> Iterat
 def _with_news(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     """What a step found goes to the scheduler with its tokens, also where these come later."""
     output = original(*args, **kwargs)
-    peaks = getattr(self, "headscope_peaks", None)
-    if peaks is None:
+    if self.headscope_rows is None:
         return output
-    news = peaks.news()
-    peaks.parts = []  # what runs between two steps is of no request
+    news = self.headscope_peaks.news()
+    self.headscope_peaks.parts = []  # what runs between two steps is of no request
     if news and hasattr(output, "get_output"):
         later = output.get_output
 
@@ -397,8 +417,10 @@ def _with_found(original: Callable[..., Any], self: Any, scheduler_output: Any, 
     """What a step found is kept until its request ends; of one that was given up it is not."""
     news = getattr(output, "headscope_news", {})
     if news:
-        answers = self.headscope_answers = getattr(self, "headscope_answers", None) or Answers()
-        answers.add({name: found for name, found in news.items() if name in self.requests})
+        self.headscope_answers = self.headscope_answers or Answers()
+        self.headscope_answers.add(
+            {name: found for name, found in news.items() if name in self.requests}
+        )
     return original(scheduler_output, output, *args, **kwargs)
 
 
@@ -406,7 +428,7 @@ def _with_answer(original: Callable[..., Any], self: Any, request: Any, *args: A
                 **kwargs: Any) -> Any:  # fmt: skip
     """What a request that ends tells besides its tokens: its peaks."""
     transfer, more = original(request, *args, **kwargs)
-    answers = getattr(self, "headscope_answers", None)
+    answers = self.headscope_answers
     found = answers and answers.take(request.request_id, request.num_output_tokens)
     return ({**(transfer or {}), PEAKS: found} if found is not None else transfer), more
 
@@ -424,11 +446,14 @@ def gate_of(request: Any) -> Asked:
     return gate
 
 
-def _with_workers(original: Callable[..., None], self: Any, vllm_config: Any, *args: Any,
-                  **kwargs: Any) -> None:  # fmt: skip
-    """An engine starts only where the plugin is in every worker, so that none ignores gates."""
-    original(vllm_config, *args, **kwargs)
-    if vllm_config.model_config.runner_type == "generate":
+def _with_workers(original: Callable[..., Any], self: Any, vllm_config: Any, *args: Any,
+                  **kwargs: Any) -> Any:  # fmt: skip
+    """An engine starts only where every worker has proved its gates, so that none ignores them."""
+    generates = vllm_config.model_config.runner_type == "generate"
+    if generates:
+        _refuse(vllm_config)
+    made = original(vllm_config, *args, **kwargs)
+    if generates:
         try:
             self.model_executor.collective_rpc(PROVED)
         except Exception as error:  # each executor raises its own
@@ -436,10 +461,29 @@ def _with_workers(original: Callable[..., None], self: Any, vllm_config: Any, *a
                 "headscope-vllm is not in every worker; install it on all machines of the server, "
                 f"and let VLLM_PLUGINS name it; {WITHOUT}"
             ) from error
+    return made
+
+
+def _proved(worker: Any) -> None:
+    if not worker.headscope_served:
+        raise RuntimeError("this worker has proved no gates")
+
+
+def _read_before(original: Callable[..., Any], self: Any, request: Any) -> Any:
+    """A request whose gate was not read where it came in would have none, so it is refused."""
+    asked = getattr(request.sampling_params, "extra_args", None) or {}
+    if {ASKED, PEAKS, TOLD, TOLD_PEAKS} & {*asked}:
+        digest, _ = asked.get(TOLD) or (None, ())
+        salt = request.cache_salt or ""
+        changes = digest or asked.get(TOLD_PEAKS)
+        if digest is None or (changes and not salt.startswith(SALT)):
+            raise RuntimeError("headscope-vllm: this request's gate was not read where it came in")
+    return original(request)
 
 
 def _with_proof(original: Callable[..., Any], self: Any, *args: Any, **kwargs: Any) -> Any:
     result = original(*args, **kwargs)
-    if getattr(self.model_runner, "headscope_rows", None) is not None:
+    self.headscope_served = self.model_runner.headscope_rows is not None
+    if self.headscope_served:
         prove(self.model_runner, _attention(self.vllm_config), TOLD)
     return result

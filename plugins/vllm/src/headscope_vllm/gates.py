@@ -15,15 +15,18 @@ import numpy as np
 
 from headscope.errors import InputError
 from headscope.heads import Gate, Geometry, Head, resolve_heads
-from headscope.heads.adaptation import LARGEST, Adaptation, heads_scaled, read_adaptation
+from headscope.heads.adaptation import Adaptation, heads_scaled, read_adaptation
 from headscope.heads.store import held
 
 #: A gate: its heads whose factor is not 1, by layer, then head.
 Factors = tuple[tuple[int, int, float], ...]
 #: What a request may write out, in characters; longer than all heads of any model.
 LONGEST = 65_536
-#: No request can know it.
-SECRET = token_bytes(32)
+#: No request can know it; and how salts of gated requests begin.
+SECRET, SALT = token_bytes(32), "headscope-"
+#: Factors of requests, at most: far larger ones make infinite numbers, and their keys and values
+#: lie where those of others come to lie.
+GREATEST = 1000.0
 #: Names of gates. A head, such as 5.1, is none.
 NAME = re.compile(r"[A-Za-z_][\w.+-]{0,63}")
 #: Heads whose peaks a request may ask for.
@@ -57,6 +60,10 @@ class Catalogue:
         if asked in self.named:
             return self.named[asked]
         parts = [part.strip() for part in asked.split(",")]
+        if len(parts) > self.geometry.total:
+            raise InputError(
+                f"heads names {len(parts)} heads, and the model has {self.geometry.total}"
+            )
         if not all(part.startswith("-") or "*" in part for part in parts):
             names = ", ".join(sorted(self.named)) or "none"
             raise InputError(
@@ -93,8 +100,11 @@ def _factor(part: str) -> tuple[Head, float]:
             raise InputError(f"{part[:60]!r} both removes and multiplies; write one of both")
         return Head.parse(part[1:].strip()), 0.0
     value = float(factor) if NUMBER.fullmatch(factor) else float("nan")
-    if not abs(value) <= LARGEST:
-        raise InputError(f"{part[:60]!r}: {factor.strip()[:20]!r} is no finite number of 32 bits")
+    if not abs(value) <= GREATEST:
+        raise InputError(
+            f"{part[:60]!r}: {factor.strip()[:20]!r} is no number from -{GREATEST:g} to "
+            f"{GREATEST:g}"
+        )
     return Head.parse(head.strip()), value
 
 
@@ -173,7 +183,7 @@ def salted(digest: str, own: str | None) -> str:
     request's: the secret of this process is in all of these.
     """
     mixed = hashlib.blake2b(json.dumps([digest, own]).encode(), key=SECRET, digest_size=24)
-    return f"headscope-{mixed.hexdigest()}"
+    return f"{SALT}{mixed.hexdigest()}"
 
 
 def layers_of(config: Any, layers: int) -> Iterator[int]:

@@ -10,8 +10,10 @@ import torch
 
 from headscope.heads import Head
 
-#: Tokens of a text up to which keys are kept.
-LONGEST = 32_768
+#: Tokens of a text up to which keys are kept, and bytes of all keys: the engine's own cache does
+#: not count them.
+LONGEST, HELD = 32_768, 1 << 29
+FULL = "there is no memory left for their keys"
 
 
 @dataclass(frozen=True)
@@ -82,45 +84,65 @@ class Peaks:
     ) -> None:
         """What a layer's kernel gets in this step: query (tokens, heads, width), and its keys; None
         where it takes another layer's."""
-        group = attention.num_heads // attention.num_kv_heads
         for part in self.parts:
-            heads, own = part.heads.get(layer), self._kept[part.name]
-            if not heads or own.error:
+            own = self._kept[part.name]
+            if layer not in part.heads or own.error:
                 continue
-            last = part.position + part.tokens - 1
-            own.error = _unlike(attention)
-            if key is None or part.position > own.known.get(layer, 0):
-                own.error = own.error or f"keys of layer {layer} did not pass by"
-            if last >= LONGEST:
-                own.error = f"the text is longer than {LONGEST} tokens"
-            found = self._news.setdefault(part.name, Found())
-            if own.error or key is None:
-                found.error = own.error
-                continue
-            rows = slice(part.start, part.start + part.tokens)
-            shared = sorted({head // group for head in heads})
-            keys = _with_new(own, layer, part.position, key[rows, shared])
-            keys = keys[:, [shared.index(head // group) for head in heads]]
-            if last >= part.prompt - 1:
-                # It predicts a token that is written, and is none of a prompt read in parts.
-                weights = weights_of(attention, query[rows][-1, [*heads]], keys, heads)
-                largest = weights.max(dim=1)
-                pairs = zip(largest.indices.tolist(), largest.values.tolist(), strict=True)
-                first = len(keys) - weights.shape[1]
-                for head, (place, weight) in zip(heads, pairs, strict=True):
-                    found.peaks.setdefault((layer, head), {})[last] = (first + place, weight)
+            try:
+                self._look(part, layer, attention, query, key)
+            except torch.OutOfMemoryError:
+                own.error = FULL
+            except Exception as error:  # the step is of other requests, too
+                own.error = f"they cannot be computed ({error})"
+            if own.error:
+                own.keys.clear()
+                self._news.setdefault(part.name, Found()).error = own.error
 
+    def _look(
+        self, part: Part, layer: int, attention: Any, query: torch.Tensor, key: torch.Tensor | None
+    ) -> None:
+        heads, own = part.heads[layer], self._kept[part.name]
+        last = part.position + part.tokens - 1
+        if key is None or part.position > own.known.get(layer, 0):
+            own.error = f"keys of layer {layer} did not pass by"
+        if last >= LONGEST:
+            own.error = f"the text is longer than {LONGEST} tokens"
+        own.error = _unlike(attention) or own.error
+        if own.error or key is None:
+            return
+        group = attention.num_heads // attention.num_kv_heads
+        rows = slice(part.start, part.start + part.tokens)
+        shared = sorted({head // group for head in heads})
+        if not self._kept_with(own, layer, part.position, key[rows, shared]):
+            own.error = FULL
+            return
+        found = self._news.setdefault(part.name, Found())
+        if last >= part.prompt - 1:
+            # It predicts a token that is written, and is none of a prompt read in parts.
+            keys = own.keys[layer][: last + 1, [shared.index(head // group) for head in heads]]
+            weights = weights_of(attention, query[rows][-1, [*heads]], keys, heads)
+            largest = weights.max(dim=1)
+            pairs = zip(largest.indices.tolist(), largest.values.tolist(), strict=True)
+            first = len(keys) - weights.shape[1]
+            for head, (place, weight) in zip(heads, pairs, strict=True):
+                found.peaks.setdefault((layer, head), {})[last] = (first + place, weight)
 
-def _with_new(own: _Kept, layer: int, position: int, new: torch.Tensor) -> torch.Tensor:
-    """All keys of a layer so far, with these at their position."""
-    end, old = position + len(new), own.keys.get(layer)
-    if old is None or end > len(old):
-        own.keys[layer] = new.new_empty(max(256, 2 * end), *new.shape[1:])
-        if old is not None:
-            own.keys[layer][: len(old)] = old
-    own.keys[layer][position:end] = new
-    own.known[layer] = end
-    return own.keys[layer][:end]
+    def _kept_with(self, own: _Kept, layer: int, position: int, new: torch.Tensor) -> bool:
+        """Keep a layer's keys with these at their position; False where that were more than
+        `HELD`."""
+        end, old = position + len(new), own.keys.get(layer)
+        if old is None or end > len(old):
+            room = max(256, end + end // 4)
+            every = sum(keys.nbytes for kept in self._kept.values() for keys in kept.keys.values())
+            if every + room * new[0].nbytes > HELD:
+                return False
+            own.keys[layer] = new.new_empty(room, *new.shape[1:])
+            if old is not None:
+                own.keys[layer][: len(old)] = old
+        own.keys[layer][position:end] = new
+        # A request that gives way is read again from its first token.
+        own.known[layer] = max(end, own.known.get(layer, 0))
+        return True
 
 
 class Answers:
