@@ -158,6 +158,7 @@ def pocket_runs(folder: Path, run: Callable[..., Any]) -> Iterator[CommandRun]:
                folder / "tasks" / "pocket_repeat_generated.yaml", *heads,
                *few)  # fmt: skip
     yield made("find patching", "--prompts", 4)
+    yield made("find language-name", *pair, "--pair", "en-tr", "--limit", 4)
     yield made("find retrieval", "--limit", 3, "--length", 60)
     yield made("find key-tokens", "--word", "house", "--prompt", "en: the house is old", *heads,
                *few)  # fmt: skip

@@ -44,6 +44,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "find induction": (),
     "find retrieval": ("--data", "facts.jsonl", "--haystack", "hay.txt"),
     "find patching": ("--data", "words.tsv"),
+    "find language-name": ("--data", "en-de=pairs.tsv", "--data", "en-es=pairs.tsv"),
     "find knockouts": PAIRS,
     "compare formation": ("series", *PAIRS),
     "compare masks": ("mask", "--base", "mask"),

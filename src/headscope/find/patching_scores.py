@@ -220,9 +220,7 @@ def patching(
         if at not in done:
             donor = donors[at]
             borrowed = None if donor is None else outputs[kept[donor]]
-            done[at] = _effects(
-                lm, pair, plain_probabilities[kept[at]], outputs[kept[at]], borrowed, config
-            )
+            done[at] = _effects(lm, pair, outputs[kept[at]], borrowed, config)
             part.keep_tensors("pairs", f"{at:06d}", {"pair": np.array([at]), "effects": done[at]})
         rows.append(done[at])
         if progress:
@@ -295,40 +293,25 @@ def _unrelated(chosen: Sequence[ReadyPair], seed: int) -> list[int | None]:
 def _effects(
     lm: LanguageModel,
     pair: ReadyPair,
-    clean: NDArray[np.float64],
     outputs: torch.Tensor,
     borrowed: torch.Tensor | None,
     config: Patching,
 ) -> NDArray[np.float32]:
     """Changes of probability, (6, L, W): `EFFECTS`, then language and concept of the control."""
-    import torch
+    from headscope.lm.patching import patched_one_by_one
 
-    from headscope.lm.batching import in_halves
-    from headscope.lm.patching import Patch, patched
-
-    heads = list(lm.geometry.heads())
-    layers = torch.tensor([head.layer for head in heads])
-    numbers = torch.tensor([head.head for head in heads])
     effects = np.full((6, *lm.geometry.shape), np.nan, dtype=np.float32)
-    size = max(1, config.batch_tokens // len(pair.clean))
-    batches = [
-        list(range(start, min(start + size, len(heads)))) for start in range(0, len(heads), size)
-    ]
-    for place, source in ((slice(0, 4), outputs), (slice(4, 6), borrowed)):
-        if source is None:
-            continue
-
-        def read(some: list[int], source: torch.Tensor = source) -> NDArray[np.float64]:
-            own = source[layers[some], numbers[some]]
-            with patched(lm, Patch(layers[some], numbers[some], own)):
-                chances = lm.next_logits([pair.clean] * len(some)).softmax(dim=-1)
-            now: NDArray[np.float64] = chances[:, list(pair.firsts)].double().cpu().numpy()
-            return now - clean
-
-        for some, changes in in_halves(batches, read):
-            # The clean answer is the first of four; the effects name it last.
-            columns = changes[:, [1, 2, 3, 0]] if source is outputs else changes[:, [1, 2]]
-            effects[place, layers[some], numbers[some]] = columns.T
+    # The clean answer is the first of four; the effects name it last.
+    for place, source, columns in (
+        (slice(0, 4), outputs, [1, 2, 3, 0]),
+        (slice(4, 6), borrowed, [1, 2]),
+    ):
+        if source is not None:
+            plain, changed = patched_one_by_one(
+                lm, pair.clean, source, pair.firsts, config.batch_tokens
+            )
+            changes = np.exp(changed) - np.exp(plain)
+            effects[place] = np.moveaxis(changes[..., columns], -1, 0)
     return effects
 
 

@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from headscope.errors import InputError
+from headscope.lm.batching import Batch, in_halves
+from headscope.lm.generation.pool import Requests, SharedPrefix, can_pool
 from headscope.lm.geometry import AttentionSite
 from headscope.lm.hooks import hooked
+from headscope.lm.inputs import evaluating
 from headscope.lm.model import LanguageModel
 from headscope.lm.owners import inner_model
 
@@ -112,6 +117,59 @@ def patched(lm: LanguageModel, patch: Patch) -> Iterator[None]:
 
     with _each_site(lm, put):
         yield
+
+
+def patched_one_by_one(
+    lm: LanguageModel,
+    ids: Sequence[int],
+    values: torch.Tensor,
+    tokens: Sequence[int],
+    batch_tokens: int = 8192,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Log-probabilities of some tokens after a prompt, as it is and with one head patched.
+
+    All tokens but the last, which no patch reaches, are read once for all heads.
+
+    Args:
+        ids: the prompt.
+        values: (L, W, D), what each head's output at the last token is replaced by.
+        tokens: ids of the K tokens.
+        batch_tokens: upper bound of rows × tokens of a batch.
+
+    Returns:
+        Both (L, W, K), the first of an untouched row in the same batch, so that their difference
+        is the patch's alone; NaN where there is no head.
+    """
+    heads = list(lm.geometry.heads())
+    layers = torch.tensor([-1, *(head.layer for head in heads)])
+    numbers = torch.tensor([0, *(head.head for head in heads)])
+    size = max(1, batch_tokens // len(ids) - 1)
+    batches = [
+        list(range(1 + start, 1 + min(start + size, len(heads))))
+        for start in range(0, len(heads), size)
+    ]
+    shared: SharedPrefix | None = None
+    if can_pool(lm):
+        rows = 1 + max(map(len, batches))
+        one_gate = np.zeros(rows, dtype=np.intp)
+        shared = SharedPrefix(lm, Requests([ids] * rows, [1] * rows, None, one_gate, None, False))
+
+    def read(some: list[int]) -> NDArray[np.float64]:
+        rows = [0, *some]
+        batch: Batch = shared.batch(range(len(rows))) if shared else lm.collate([ids] * len(rows))
+        own = values[layers[rows], numbers[rows]]  # the untouched row's are not read
+        with patched(lm, Patch(layers[rows], numbers[rows], own)):
+            logits = lm.forward(batch, logits=False).logits[:, -1]
+        chances: torch.Tensor = logits.float().log_softmax(dim=-1)[:, list(tokens)]
+        read_off: NDArray[np.float64] = chances.double().cpu().numpy()
+        return read_off
+
+    plain, changed = np.full((2, *lm.geometry.shape, len(tokens)), np.nan)
+    with evaluating(lm.model), torch.no_grad():
+        for some, chances in in_halves(batches, read):
+            plain[layers[some], numbers[some]] = chances[0]
+            changed[layers[some], numbers[some]] = chances[1:]
+    return plain, changed
 
 
 def _each_site(

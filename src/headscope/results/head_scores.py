@@ -108,6 +108,13 @@ class PatchingResult(ScoresResult):
 
 
 @dataclass(frozen=True, kw_only=True)
+class LanguageNameResult(ScoresResult):
+    """The result of `find language-name`; `languages`: how many were asked for."""
+
+    languages: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Correlation(Record):
     """Spearman's correlation of single removal with another score, and that of ranks within layers.
 

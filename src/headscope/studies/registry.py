@@ -28,6 +28,7 @@ BY_PANEL = {
     "Translation": {
         "find translation-score": "headscope.studies.find.translation_score",
         "find key-tokens": "headscope.studies.find.key_tokens",
+        "find language-name": "headscope.studies.find.language_name",
         "verify removal": "headscope.studies.verify.removal",
         "verify failures": "headscope.studies.verify.failures",
         "verify one-by-one": "headscope.studies.verify.one_by_one",
