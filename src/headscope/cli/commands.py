@@ -127,6 +127,8 @@ def _run(study: Study, command: str, given: Mapping[str, Any]) -> None:
 def _check(study: Study, result: Any) -> None:
     if (why := study.failure(result)) is not None:
         raise InputError(why)
+    if code := study.ends(result):
+        raise typer.Exit(code)
 
 
 def _typed(name: str, hint: Any, option: Option, default: Any = MISSING) -> _Typed:

@@ -327,6 +327,10 @@ class Run:
         """Remove the arrays of the part `name` once the completion marker is written."""
         self._passing.add(name)
 
+    def write_text(self, name: str, text: str) -> Path:
+        """Write a text into the run, whole or not at all."""
+        return self._write(name, text.encode())
+
     def write_json(self, name: str, value: Any) -> Path:
         """Write a JSON file into the run, whole or not at all."""
         return self._write(name, f"{dump_json(value, indent=2)}\n".encode())

@@ -63,6 +63,7 @@ BY_PANEL = {
         "compare methods": "headscope.studies.compare.methods",
         "compare classes": "headscope.studies.compare.classes",
         "compare formation": "headscope.studies.compare.formation",
+        "compare release": "headscope.studies.compare.release",
     },
     "Heads Up!: masks of heads": {
         "find mask": "headscope.studies.find.mask",

@@ -39,6 +39,7 @@ class Study:
         out: what `--out` says, required unless it has a default; None: there is none.
         loads: whether a model is loaded where there is progress; of settings, whether by these.
         failure: why a result that is printed all the same ends the command with code 2, or None.
+        ends: the code that the command ends with by its result, an answer to scripts.
         survey: of a method that finds heads, its settings in a survey, or in words why it is left
             out.
         measures, needs: of such a method what a head's score says, in one line, and what data it
@@ -57,6 +58,7 @@ class Study:
     out: Option | None = RUN_FOLDER
     loads: bool | Callable[[Any], bool] = True
     failure: Callable[[Any], str | None] = lambda result: None
+    ends: Callable[[Any], int] = lambda result: 0
     survey: Callable[[SurveyPlan], Any] | None = None
     measures: str = ""
     needs: str = ""

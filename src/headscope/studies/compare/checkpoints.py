@@ -90,6 +90,17 @@ def checkpoint_series(
     return tuple(_in_order(_with_own_names(series)))
 
 
+def single_checkpoint(name: str, model: ModelChoice) -> ModelChoice:
+    """The one checkpoint of a name, loaded as `model` says: one that `checkpoint_series` takes, or
+    `pocket` for the bundled model itself. Raises `InputError` if it names several."""
+    if name == POCKET:
+        return replace(model, model=POCKET)
+    series = _expand(name, model)
+    if len(series) > 1:
+        raise InputError(f"{name} names {len(series)} checkpoints; name one of them")
+    return series[0].model
+
+
 def score_series(specs: Sequence[str]) -> tuple[Checkpoint, ...]:
     """Checkpoints of which there are scores alone: files (see `read_heads_file`), runs, folders.
 

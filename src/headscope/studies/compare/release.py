@@ -1,0 +1,451 @@
+"""What each language lost from one checkpoint of a model to the next, in a run folder."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from headscope import options
+from headscope.compare.artifacts import check_one_geometry
+from headscope.compare.release_changes import (
+    FEWEST,
+    Margins,
+    chrf_change,
+    loss_change,
+    share_change,
+)
+from headscope.data.documents import DocumentFile
+from headscope.data.pairs import PairFile
+from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
+from headscope.errors import InputError
+from headscope.heads import Geometry
+from headscope.progress import Progress, further
+from headscope.results.common import DataRead, ModelFacts
+from headscope.results.release import Change, ReleaseResult
+from headscope.runs import Run, carry_out, decode
+from headscope.runs.kept import digest
+from headscope.settings import UNSIGNED, Nested, Option, Settings
+from headscope.shown.blocks import Section, Shown, method_section, table_of
+from headscope.shown.words import count, enumeration, fixed
+from headscope.studies.compare.checkpoints import single_checkpoint
+from headscope.studies.documents import DocumentsChoice, read_languages
+from headscope.studies.models import (
+    POCKET,
+    PROMPTED,
+    ModelChoice,
+    about_model,
+    model_inputs,
+    resolved_chat,
+)
+from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
+from headscope.studies.study import Study
+
+if TYPE_CHECKING:
+    from headscope.lm import LanguageModel
+
+COMMAND = "compare release"
+#: Documents of each language and sentences of each direction where no limit is given.
+EXAMPLES = 200
+#: Directions of the pocket model's own sentences.
+POCKET_PAIRS = ("en-de", "en-es", "en-ru", "en-tr", "de-en")
+JUNIT = "junit.xml"
+#: What the command line ends with where something is lost, and where something cannot be told.
+LOST, OPEN = 1, 3
+NAMES = {
+    "loss": "loss of documents",
+    "reference_loss": "loss of translations",
+    "off_target": "outputs in another language",
+    "chrf": "chrF++",
+}
+
+
+@dataclass(frozen=True)
+class CompareRelease(Settings):
+    """Compare a new checkpoint with the old one: what each language kept, lost, or cannot tell.
+
+    On the same texts: the loss of documents and of translations, outputs in another language, and
+    chrF++. Ends with code 1 if anything is lost, with 3 if something cannot be told, else with 0;
+    the run folder has junit.xml. Of each language and direction 200 texts are read unless --limit
+    says otherwise.
+    """
+
+    models: Annotated[
+        tuple[str, ...],
+        Option("The old checkpoint, and the new one.", metavar="OLD NEW", argument=True),
+    ]
+    model: Annotated[
+        ModelChoice,
+        Nested(changed=PROMPTED.changed, without=("model", "revision")),
+    ] = field(default_factory=ModelChoice)
+    documents: Annotated[
+        DocumentsChoice,
+        Nested(
+            changed={
+                "data": Option(
+                    "Documents of a language; repeatable. Not needed for pocket.",
+                    flag="--language",
+                    metavar="LANG=FILE",
+                    held="documents",
+                    panel="Data",
+                ),
+                "limit": options.LIMIT,
+            },
+            without=("languages",),
+        ),
+    ] = field(default_factory=DocumentsChoice)
+    pairs: options.PairFiles = field(default=(), metadata=UNSIGNED)
+    shots: options.Shots = 0
+    template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
+        DEFAULT_TEMPLATE, Template
+    )
+    chat: options.Chat = None
+    write: Annotated[
+        bool,
+        Option(
+            "Whether translations are written, for chrF++ and their language; without it losses "
+            "alone.",
+            flag="--write/--no-write",
+            panel="Test",
+        ),
+    ] = True
+    margin_loss: Annotated[
+        float, Option("Nats a token by which a loss may rise.", min=0.0, panel="Test")
+    ] = Margins.loss
+    margin_off_target: Annotated[
+        float,
+        Option("Share of outputs that may turn to another language.", min=0.0, panel="Test"),
+    ] = Margins.off_target
+    margin_chrf: Annotated[
+        float, Option("Points by which chrF++ may fall.", min=0.0, panel="Test")
+    ] = Margins.chrf
+    max_new_tokens: options.MaxNewTokens = None
+    batch_tokens: options.BatchTokens = 8192
+    alpha: options.Alpha = 0.05
+    seed: options.Seed = 0
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """The same texts for both checkpoints."""
+
+    documents: Mapping[str, DocumentFile]
+    directions: Mapping[str, PairFile]
+
+    def about(self) -> dict[str, DataRead]:
+        """What was read, by language and direction."""
+        sizes = {code: len(file.documents) for code, file in self.documents.items()}
+        sizes |= {name: len(file.pairs) for name, file in self.directions.items()}
+        files: dict[str, DocumentFile | PairFile] = {**self.documents, **self.directions}
+        return {
+            name: decode(
+                DataRead, {"path": file.path, "digest": file.digest, "examples": sizes[name]}
+            )
+            for name, file in files.items()
+        }
+
+
+def release(
+    config: CompareRelease, out: Path | None = None, progress: Progress | None = None
+) -> ReleaseResult:
+    """Measure both checkpoints, one in memory at a time, and return the command's result.
+
+    What is done already is kept by checkpoint, language and direction. Raises `InputError` unless
+    two checkpoints of one shape and one tokenizer are named.
+    """
+    began = time.monotonic()
+    if len(config.models) != 2:
+        raise InputError(
+            f"{len(config.models)} checkpoints are named; name the old one and the new one"
+        )
+    texts = _read(config)
+    if not config.pairs and config.chat is None:
+        # The bundled model's prompts are complete; its template would ask for the answer once more.
+        config = replace(config, chat=False)
+    choices = [single_checkpoint(name, config.model) for name in config.models]
+    opened: list[tuple[str, Geometry]] = []
+    inputs: dict[str, str] = {}
+    facts = []
+    for name, choice in zip(("old", "new"), choices, strict=True):
+        lm = choice.load_for()
+        opened.append((config.models[len(opened)], lm.geometry))
+        own = model_inputs(lm)
+        inputs |= {f"{name} {what}": value for what, value in own.items()}
+        chat = resolved_chat(lm, config).chat if texts.directions else None
+        facts.append((own["tokenizer"], own["chat template"], chat))
+        del lm
+        gc.collect()
+    check_one_geometry(opened, "two checkpoints of one model are compared")
+    if facts[0][0] != facts[1][0]:
+        raise InputError(
+            f"{config.models[0]} and {config.models[1]} read texts by different tokenizers, so "
+            "their losses a token cannot be compared; give checkpoints with one tokenizer"
+        )
+    config = replace(config, chat=facts[0][2])
+    if facts[0][2] != facts[1][2]:
+        raise InputError(
+            f"one of {config.models[0]} and {config.models[1]} has a chat template and the other "
+            "has none; add --no-chat, so that both read the same prompts"
+        )
+    read = texts.about()
+
+    same = all(
+        inputs[f"old {what}"] == inputs[f"new {what}"] for what in ("model", "model configuration")
+    )
+
+    def compute(run: Run) -> ReleaseResult:
+        units = [(which, part) for which in ("old", "new") for part in read]
+        report = further(progress, "texts of both checkpoints", 0, len(units))
+        about: dict[str, Any] = {}
+        done = 0
+        for which, choice in zip(("old", "new"), choices, strict=True):
+            lm = choice.load()
+            about[which] = decode(ModelFacts, about_model(lm))
+            for _ in _measured(run, which, lm, texts, config):
+                done += 1
+                if report:
+                    report(done)
+            del lm
+            gc.collect()
+        level, changes, identifier = _changes(run, texts, config)
+        if same:
+            changes = tuple(replace(change, answer="kept") for change in changes)
+        result = ReleaseResult(
+            level=level, changes=changes, same=same, identifier=identifier, data=read, **about
+        )
+        run.write_text(JUNIT, junit(result))
+        return result
+
+    settings = {"settings": replace(config, models=())}
+    digests = inputs | pair_inputs(texts.directions)
+    digests |= {code: file.digest for code, file in texts.documents.items()}
+    return carry_out(COMMAND, out, settings, digests, compute, began, kind=ReleaseResult)
+
+
+def _read(config: CompareRelease) -> _Texts:
+    bundled = config.models[0].partition(":")[0] == POCKET
+    if not (config.documents.data or config.pairs or bundled):
+        raise InputError(
+            "no texts are given; add --language de=FILE for each language, and --pairs en-de=FILE "
+            "for translations"
+        )
+    model = POCKET if bundled else config.models[0]
+    documents: Mapping[str, DocumentFile] = {}
+    if config.documents.data or not config.pairs:
+        documents = read_languages(config.documents, model, "test", config.seed, EXAMPLES, EXAMPLES)
+    limit = config.documents.limit or EXAMPLES
+    choice = PairsChoice(data=config.pairs, limit=limit, shots=config.shots)
+    directions: Mapping[str, PairFile] = {}
+    if config.pairs:
+        directions = read_directions(choice, model, "test", seed=config.seed)
+    elif bundled and not config.documents.data:
+        choice = replace(choice, pair=POCKET_PAIRS)
+        directions = read_directions(choice, model, "test", limit, config.seed)
+    return _Texts(documents, directions)
+
+
+def _measured(
+    run: Run, which: str, lm: LanguageModel, texts: _Texts, config: CompareRelease
+) -> Iterator[None]:
+    """Measure what is not kept yet of a checkpoint; after each language and direction once."""
+    kept = run.read_part(which)
+    for code, file in texts.documents.items():
+        if code not in kept:
+            run.append_part(which, code, _document_losses(lm, file, config))
+        yield
+    for name, pairs in texts.directions.items():
+        if name not in kept:
+            run.append_part(which, name, _translations(lm, pairs, config))
+        yield
+
+
+def _document_losses(
+    lm: LanguageModel, file: DocumentFile, config: CompareRelease
+) -> dict[str, Any]:
+    """Sums of losses of each document, its tokens, and what was read."""
+    from headscope.find.gate_gradients import texts_of
+    from headscope.lm.losses import token_losses
+
+    rows = [text.ids for text in texts_of(lm, file)]
+    losses = token_losses(lm, rows, batch_tokens=config.batch_tokens, reduce=_summed)
+    return _losses_of(losses, [len(row) - 1 for row in rows], rows)
+
+
+def _summed(row: int, losses: Any) -> float:
+    return float(losses.sum(dtype=np.float64))
+
+
+def _losses_of(losses: list[float], tokens: list[int], rows: Any) -> dict[str, Any]:
+    return {"losses": losses, "tokens": tokens, "read": digest(rows)}
+
+
+def _translations(lm: LanguageModel, pairs: PairFile, config: CompareRelease) -> dict[str, Any]:
+    """Losses of the references behind their prompts, and what the model writes itself."""
+    from headscope.evidence.runner import prompts_of, room_for
+    from headscope.lm.generation import GenerateConfig, newline_stop
+    from headscope.lm.losses import token_losses
+    from headscope.lm.prompting import encode_answer
+
+    # The bundled model's prompts are complete.
+    prompts = prompts_of(lm, pairs, config.template, config.chat)
+    rows = []
+    for prompt, pair in zip(prompts, pairs.pairs, strict=True):
+        text = prompt.with_target(pair.target)
+        rows.append(encode_answer(lm, text.text, text.target_start, prompt.special))
+    losses = token_losses(
+        lm, [row.ids for row in rows], [row.start for row in rows], config.batch_tokens,
+        reduce=_summed,
+    )  # fmt: skip
+    made = _losses_of(losses, [len(row.ids) - row.start for row in rows], [row.ids for row in rows])
+    if config.write:
+        special = all(prompt.special for prompt in prompts)
+        settings = GenerateConfig(
+            batch_tokens=config.batch_tokens, stop_at_newline=newline_stop(special, None)
+        )
+        limits = [config.max_new_tokens or room_for(lm, pair.source) for pair in pairs.pairs]
+        texts = lm.generate([prompt.text for prompt in prompts], settings, limits, special=special)
+        made["texts"] = [each.text for each in texts]
+    return made
+
+
+def _changes(
+    run: Run, texts: _Texts, config: CompareRelease
+) -> tuple[float, tuple[Change, ...], str | None]:
+    """Every change, with intervals that hold for all of them together (Bonferroni)."""
+    from headscope.measure.identify import identifier_name, off_targets
+
+    old, new = run.read_part("old"), run.read_part("new")
+    for part in (*texts.documents, *texts.directions):
+        if old[part]["read"] != new[part]["read"]:
+            raise InputError(
+                f"the checkpoints read the texts of {part} as other tokens, so their losses cannot "
+                "be compared; give checkpoints with one tokenizer and one chat template"
+            )
+    written = len(texts.directions) if config.write else 0
+    level = 1 - config.alpha / (len(texts.documents) + len(texts.directions) + 2 * written)
+    changes = [
+        loss_change(
+            part, statistic, old[part]["losses"], new[part]["losses"], old[part]["tokens"],
+            config.margin_loss, level, config.seed,
+        )
+        for statistic, parts in (("loss", texts.documents), ("reference_loss", texts.directions))
+        for part in parts
+    ]  # fmt: skip
+    for name, pairs in texts.directions.items() if config.write else ():
+        before, after = (each[name]["texts"] for each in (old, new))
+        was_wrong, is_wrong = (
+            off_targets(outputs, pairs.target_language) for outputs in (before, after)
+        )
+        references = [pair.target for pair in pairs.pairs]
+        changes += [
+            share_change(name, was_wrong, is_wrong, config.margin_off_target, level),
+            chrf_change(name, before, after, references, config.margin_chrf, level, config.seed),
+        ]
+    return level, tuple(changes), identifier_name() if written else None
+
+
+def junit(result: ReleaseResult) -> str:
+    """The changes as test cases of JUnit's XML: lost ones failed, those that cannot be told are
+    skipped."""
+    lost, open_ = result.answered("lost"), result.answered("cannot tell")
+    suite = ElementTree.Element(
+        "testsuite", name=f"headscope {COMMAND}", tests=str(len(result.changes)),
+        failures=str(len(lost)), errors="0", skipped=str(len(open_)),
+    )  # fmt: skip
+    for change in result.changes:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=change.part, name=NAMES[change.statistic]
+        )
+        if change.answer == "lost":
+            ElementTree.SubElement(case, "failure", message=_words(change))
+        elif change.answer == "cannot tell":
+            ElementTree.SubElement(case, "skipped", message=_words(change))
+    return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def _digits(change: Change) -> int:
+    return 1 if change.statistic == "chrf" else 3
+
+
+def _words(change: Change) -> str:
+    """`0.021 (0.015 to 0.030)`."""
+    digits, moved = _digits(change), change.change
+    bounds = f" ({fixed(moved.low, digits)} to {fixed(moved.high, digits)})"
+    return f"{fixed(moved.value, digits)}{bounds if moved.bounded else ''}"
+
+
+def _show(result: ReleaseResult, run: Path) -> Shown:
+    lost, open_ = result.answered("lost"), result.answered("cannot tell")
+    parts = list(dict.fromkeys(change.part for change in lost))
+    if result.same:
+        finding = "Both checkpoints have the same weights, so everything is kept."
+    elif lost:
+        finding = f"Lost: {enumeration(parts)} ({len(lost)} of {len(result.changes)} numbers)."
+    elif open_:
+        finding = (
+            f"Nothing is shown to be lost; {len(open_)} of {len(result.changes)} numbers cannot be "
+            "told."
+        )
+    else:
+        finding = f"All {len(result.changes)} numbers are kept."
+    few = [change for change in result.changes if change.examples < FEWEST]
+    cautions = [
+        f"Fewer than {FEWEST} texts decide nothing: "
+        f"{enumeration([*dict.fromkeys(change.part for change in few)])}."
+    ] if few else []  # fmt: skip
+    order = [*lost, *open_, *result.answered("kept")]
+    rows = [(f"{change.part}, {NAMES[change.statistic]}", change) for change in order]
+    table = table_of(
+        "What changed",
+        rows,
+        {
+            "old": lambda change: fixed(change.old, _digits(change)),
+            "new": lambda change: fixed(change.new, _digits(change)),
+            "change": _words,
+            "margin": lambda change: f"{change.margin:g}",
+            "texts": lambda change: f"{change.examples:,}",
+            "answer": lambda change: change.answer,
+        },
+    )
+    worst = [
+        f"{change.part}, {NAMES[change.statistic]}: {_words(change)}"
+        for change in sorted(lost, key=lambda each: each.statistic)[:2]
+    ]
+    return Shown(
+        "From one checkpoint to the next",
+        "What did each language lose?",
+        [finding, *([f"{enumeration(worst)}."] if worst else [])],
+        f"Intervals hold for all {count(len(result.changes), 'change')} together "
+        f"({result.level:.2%} each).",
+        "--limit 500" if open_ else "",
+        cautions,
+        [("old", result.old.name or ""), ("new", result.new.name or "")],
+        [
+            Section("Every number", [table], brief=True),
+            method_section(
+                "Both checkpoints read and write the same texts. Loss: nats a token. A number is "
+                "lost where the whole interval of its change is worse than the margin, and kept "
+                "where none of it is; else it cannot be told. Losses and chrF++: paired bootstrap "
+                "over texts. Outputs in another language: those that became wrong minus those that "
+                "became right, each share with Wilson's interval."
+            ),
+        ],
+    )
+
+
+command = Study(
+    CompareRelease,
+    release,
+    result=ReleaseResult,
+    show=_show,
+    ends=lambda result: (
+        LOST if result.answered("lost") else OPEN if result.answered("cannot tell") else 0
+    ),
+    usage="pocket pocket:step-01600",
+)
