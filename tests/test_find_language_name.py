@@ -215,7 +215,9 @@ def test_a_name_of_the_users_own_is_found() -> None:
     lm = helpers.wrapped("llama", 0)
     file = replace(directions("de")["en-de"], names=("English", "High German"))
     (first, *_) = named_prompts(lm, file, SHORT, False)
-    assert lm.decode([first.ids[at] for at in first.name]) == "HighGermanHighGerman"  # white space is of no word
+    assert (
+        lm.decode([first.ids[at] for at in first.name]) == "HighGermanHighGerman"
+    )  # white space is of no word
 
 
 def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
