@@ -58,7 +58,7 @@ DOSES = (1.5, 2.0, 3.0, 5.0)
 FOUND_ON, NEW, WORDS = 6, 32, (4, 24)
 #: A head is chosen whose patch moves the answer so much of the way more than its control.
 CLEAR = 0.1
-RESAMPLES, MEAN = 2000, "mean output"
+RESAMPLES, MEAN, SHUFFLES = 2000, "mean output", 100
 Array = NDArray[Any]
 
 
@@ -250,6 +250,18 @@ def aucs(
     return found
 
 
+def covering(score: Mapping[str, Array], wrong: Mapping[str, Array], codes: Sequence[str]) -> int:
+    """Of `SHUFFLES` in which each language's labels are shuffled, how many intervals of the AUROC
+    within languages hold 0.5."""
+    rng, held = np.random.default_rng(1), 0
+    for _ in range(SHUFFLES):
+        labels = {code: rng.permutation(wrong[code]) for code in codes}
+        within = aucs(score, labels, codes, 500)[1, 1:]
+        low, high = np.nanquantile(within, (0.025, 0.975))
+        held += bool(low <= 0.5 <= high)
+    return held
+
+
 def told(values: Array) -> list[float]:
     """A number and its 95 % interval."""
     ends = np.nanquantile(values[1:], (0.025, 0.975)) if len(values) > 1 else ()
@@ -306,6 +318,10 @@ def warning(
         "prompts": sum(len(wrong[code]) for code in judged),
         "wrong": {code: int(wrong[code].sum()) for code in judged},
         "way chosen on the other half": way,
+        "intervals within that hold 0.5, labels shuffled": {
+            name: covering(score, wrong, judged) for name, score in ways(chosen.heads).items()
+        },
+        "shuffles": SHUFFLES,
         "within, on that half": {name: round(float(value), 4) for name, value in inside.items()},
         "auroc": rows,
     }
@@ -376,9 +392,10 @@ def repair(
     tried = {way: changed(found_on, [chosen], way)[0] for way in (*DOSES, MEAN)}
     names = ("wrong that are right", "right that are wrong", "chrF++ gained by right")
     way = min(tried, key=lambda way: float(tried[way][:, 1].mean()))
-    sets = [chosen, *draw_sets(chosen, given.draws, 0, "random")]
-    made = changed(judged, sets, way)
-    drawn = np.array([shares(of_set) for of_set in made[1:]])
+    random = draw_sets(chosen, given.draws, 0, "random")
+    beside = [HeadSet.of(lm.geometry, heads) for heads in given.beside or ()]
+    made = changed(judged, [chosen, *random, *beside], way)
+    drawn = np.array([shares(of_set) for of_set in made[1 : 1 + len(random)]])
     mended = shares(made[0])[0]
     return {
         "tried on the half that heads were found on": {
@@ -395,6 +412,14 @@ def repair(
         },
         "p over draws": (1 + int((drawn[:, 0] >= mended).sum())) / (1 + len(drawn)),
         "draws": len(drawn),
+        "wrong that are right, by random set": {
+            ", ".join(heads.keys): round(share, 4)
+            for heads, share in zip(random, drawn[:, 0].tolist(), strict=True)
+        },
+        "beside": {
+            ", ".join(heads.keys): dict(zip(names, with_interval(table), strict=True))
+            for heads, table in zip(beside, made[1 + len(random) :], strict=True)
+        },
     }
 
 
@@ -445,11 +470,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--sentences", type=int, default=40)
+    parser.add_argument("--sentences", type=int, default=40, help="of a language; 0: heads alone")
     parser.add_argument("--means", type=int, default=20)
     parser.add_argument("--shots", type=int, default=0)
     parser.add_argument("--draws", type=int, default=39)
     parser.add_argument("--repair", type=int, default=0, help="prompts of a language, of each kind")
+    parser.add_argument("--beside", action="append", help="other heads to mend by; repeatable")
     parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--out", type=Path)
@@ -458,7 +484,7 @@ def main() -> None:
     given.work.mkdir(parents=True, exist_ok=True)
     lm = headscope.load(given.model, dtype=given.dtype)
     languages = languages_of(given.data, given.sentences, given.means, given.shots)
-    read = read_all(lm, languages, given.data, given.work)
+    read = read_all(lm, languages, given.data, given.work) if given.sentences else {}
     halves = languages[0::2], languages[1::2]
     results = []
     for number, (mine, others) in enumerate((halves, halves[::-1])):
@@ -470,10 +496,11 @@ def main() -> None:
                 "judged on": codes[1],
                 "heads": [head.key for head in chosen.heads],
                 "highest": numbers,
-                "warning": warning(lm, read, *codes, chosen, given.draws),
             }
         )
-        if given.repair and not number:
+        if read:
+            results[-1]["warning"] = warning(lm, read, *codes, chosen, given.draws)
+        if read and given.repair and not number:  # one half, since it takes an hour
             by_code = {each.code: each for each in languages}
             results[-1]["repair"] = repair(lm, by_code, read, tuple(codes), chosen, given)
     tell(

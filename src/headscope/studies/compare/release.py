@@ -447,5 +447,5 @@ command = Study(
     ends=lambda result: (
         LOST if result.answered("lost") else OPEN if result.answered("cannot tell") else 0
     ),
-    usage="pocket pocket:step-01600",
+    usage="pocket pocket:step-06400",
 )
