@@ -220,6 +220,41 @@ def test_a_name_of_the_users_own_is_found() -> None:
     )  # white space is of no word
 
 
+def test_a_name_within_another_name_is_not_the_language_asked_for() -> None:
+    lm = helpers.wrapped("llama", 0)
+    template = Template("From {source_language} to {target_language}: {source}\n")
+    file = replace(directions("de")["en-de"], names=("Swiss German", "German"))
+    for prompt, pair in zip(named_prompts(lm, file, template, False), file.pairs, strict=True):
+        text = lm.decode(prompt.ids)
+        places = range(prompt.name[0], prompt.name[-1] + 1)
+        assert text[places[0] : places[-1] + 1] == "German" and len(places) == 6
+        assert text[: places[0]] == "From Swiss German to " and pair.source in text
+
+
+def test_languages_are_counted_not_directions() -> None:
+    lm = helpers.wrapped("llama", 1)
+    files = directions("de", "es") | directions("de", "es", source="fr")
+    assert language_name(lm, files, CONFIG).config["languages"] == 2
+    pairs = files["en-de"].pairs[:1] * 3
+    alike = {name: replace(file, pairs=pairs) for name, file in directions("de", "es").items()}
+    with pytest.raises(InputError, match="one sentence"):
+        language_name(lm, alike, CONFIG)
+
+
+def test_other_shots_are_another_run(tmp_path: Path) -> None:
+    settings = {"pair": ("en-de", "en-tr"), "limit": 2, "shots": 1}
+    signatures = set()
+    for shot in ("the dog sees a cat", "a man kissed a queen"):
+        for code in ("de", "tr"):
+            rows = f"source\ttarget\n{shot}\t{shot} {code}\n"
+            (tmp_path / f"{code}.tsv").write_text(rows, "utf-8")
+        data = tuple(f"en-{code}={tmp_path / code}.tsv" for code in ("de", "tr"))
+        choice = PairsChoice(**settings, shots_data=data)  # type: ignore[arg-type]
+        config = FindLanguageName(pairs=choice, measure=LanguageName(bootstrap_draws=50))
+        signatures.add(find_language_name(config, tmp_path / f"run{len(signatures)}").signature)
+    assert len(signatures) == 2
+
+
 def test_a_run_goes_on_where_it_was_stopped(tmp_path: Path) -> None:
     measure = LanguageName(bootstrap_draws=50)
     config = FindLanguageName(pairs=PairsChoice(pair=("en-de", "en-tr"), limit=3), measure=measure)

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import ceil
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from headscope.errors import InputError
 from headscope.estimates import Estimate
 from headscope.measure import bootstrap_difference, chrf, chrf_from_statistics, wilson_interval
-from headscope.measure.intervals import bootstrap_interval
+from headscope.measure.intervals import t_quantile
 from headscope.results.release import Answer, Change
 
 #: Draws of the bootstrap, since intervals of many changes together need far tails.
 DRAWS = 10_000
 #: Fewer examples decide nothing: those that differ may not be among them.
-FEWEST = 20
+FEWEST = 30
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,10 @@ class Margins:
 
 def answer_of(worse: Estimate, margin: float, examples: int) -> Answer:
     """What the interval of a change says, of which above 0 is worse."""
-    if examples < FEWEST or np.isnan(worse.value):
+    if examples < FEWEST:
         return "cannot tell"
+    if np.isnan(worse.value):  # the new checkpoint gives no number any more
+        return "lost"
     low, high = (worse.low, worse.high) if worse.bounded else (worse.value, worse.value)
     return "lost" if low > margin else "kept" if high < margin else "cannot tell"
 
@@ -49,11 +54,16 @@ def loss_change(
     tokens: ArrayLike,
     margin: float,
     level: float,
-    seed: int = 0,
 ) -> Change:
-    """The change of a loss in nats a token: sums of losses of each text (S,), and its tokens."""
+    """The change of a loss in nats a token: sums of losses of each text (S,), and its tokens.
+
+    The interval is Student's of a ratio over texts: percentiles of a bootstrap would be too narrow
+    so far out. `InputError` if the old loss is no finite number.
+    """
     before, after, sizes = (np.asarray(values, dtype=np.float64) for values in (old, new, tokens))
-    change = _mean_change(after - before, sizes, level, seed)
+    if not np.isfinite(before).all():
+        raise InputError(f"the old checkpoint's loss of {part} is no finite number; give another")
+    change = _mean_change(after - before, sizes, level)
     total = sizes.sum()
     return Change(
         part=part,
@@ -68,11 +78,23 @@ def loss_change(
 
 
 def _mean_change(
-    changes: NDArray[np.float64], sizes: NDArray[np.float64], level: float, seed: int
+    changes: NDArray[np.float64], sizes: NDArray[np.float64], level: float
 ) -> Estimate:
-    value = float(changes.sum() / sizes.sum())
-    bounds = bootstrap_interval(changes, sizes, "micro", DRAWS, seed, level)
-    return Estimate(value, float(bounds.low), float(bounds.high))
+    number, value = len(changes), float(changes.sum() / sizes.sum())
+    if not np.isfinite(value):
+        return Estimate()
+    if number < 2:
+        return Estimate(value)
+    apart = changes - value * sizes
+    error = np.sqrt((apart**2).sum() * number / (number - 1)) / sizes.sum()
+    half = t_quantile(number - 1, level) * float(error)
+    return Estimate(value, value - half, value + half)
+
+
+def needed(margin: float, level: float) -> int:
+    """How many outputs have to stay as they are for *kept*, by the interval of `share_change`."""
+    squared = NormalDist().inv_cdf((3 + level) / 4) ** 2
+    return ceil(squared * (1 - margin) / margin) if margin else 0
 
 
 def share_change(part: str, old: ArrayLike, new: ArrayLike, margin: float, level: float) -> Change:

@@ -27,6 +27,7 @@ from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, 
 from headscope.data.words import Word, membership
 from headscope.errors import InputError
 from headscope.evidence.runner import prompts_of
+from headscope.find.key_tokens_attention import locate_words
 from headscope.find.scoring import Resampled, RunPart, rate, scored
 from headscope.heads import HeadScores
 from headscope.progress import Steps
@@ -110,7 +111,7 @@ def others_of(name: str, directions: Mapping[str, PairFile]) -> list[str]:
             "compared that ask for another language; give two, such as --data en-de=FILE "
             "--data en-fr=FILE"
         )
-    if len(pairs.pairs) < 2:
+    if len({pair.source for pair in pairs.pairs}) < 2:
         raise InputError(f"{pairs.path} has one sentence for {name}; give two at least")
     return others
 
@@ -118,19 +119,26 @@ def others_of(name: str, directions: Mapping[str, PairFile]) -> list[str]:
 def named_prompts(
     lm: LanguageModel, pairs: PairFile, template: Template, chat: bool | None
 ) -> list[NamedPrompt]:
-    """The prompt of every pair. Raises `InputError` if one does not hold its language's name."""
-    name = pairs.language_names[1]
+    """The prompt of every pair, with the places of its language's name outside of the sentence.
+
+    Raises `InputError` if a prompt does not hold it.
+    """
+    source_name, name = pairs.language_names
     prompts = []
     for number, prompt in enumerate(prompts_of(lm, pairs, template, chat)):
         encoded = lm.encoded(prompt.text, prompt.special)
         if len(encoded.ids) >= lm.context_length:
             raise pairs.too_long(number, len(encoded.ids), lm.context_length)
-        begin, end = prompt.source_span
-        places, start = [], prompt.text.find(name)
-        while start >= 0:
-            if start + len(name) <= begin or start >= end:
-                places.append(Word(name, start, start + len(name)))
-            start = prompt.text.find(name, start + 1)
+        # A name within the sentence, or within that of the source language, is none.
+        others = [prompt.source_span]
+        if name in source_name and source_name in prompt.text:
+            others += locate_words(prompt.text, [source_name])[0].spans
+        spans = locate_words(prompt.text, [name])[0].spans if name in prompt.text else ()
+        places = [
+            Word(name, start, end)
+            for start, end in spans
+            if not any(first <= start and end <= last for first, last in others)
+        ]
         tokens = np.flatnonzero(membership(encoded.spans, places).any(axis=1))
         if not len(tokens):
             raise InputError(
@@ -209,7 +217,9 @@ def language_name(
     """
     prompts, examples = _examples(lm, directions, config)
     read = last_tokens(lm, prompts, config.batch_tokens)
-    kept = [each for each in examples if read.first[each.clean] != read.first[each.other]]
+    kept = [
+        at for at, each in enumerate(examples) if read.first[each.clean] != read.first[each.other]
+    ]
     if not kept:
         raise InputError(
             f"none of {len(examples)} answers of {lm.name} begins otherwise where another language "
@@ -218,16 +228,16 @@ def language_name(
         )
     part = RunPart(run, "language-name")
     done = {int(row["example"][0]): row for row in part.tensors("examples")}
-    for at, each in enumerate(kept):
+    for number, at in enumerate(kept, 1):
         if at not in done:
-            done[at] = _moved(lm, prompts, each, read, config)
+            done[at] = _moved(lm, prompts, examples[at], read, config)
             part.keep_tensors("examples", f"{at:06d}", done[at] | {"example": np.array([at])})
         if progress:
-            progress(at + 1, len(kept))
-    rows = [done[at] for at in range(len(kept))]
+            progress(number, len(kept))
+    rows = [done[at] for at in kept]
     moved, control = (np.stack([row[name] for row in rows]) for name in ("moved", "control"))
     whole = np.concatenate([row["whole"] for row in rows])
-    clean = [each.clean for each in kept]
+    clean = [examples[at].clean for at in kept]
     statistics = {
         "moved": moved,
         "control": control,
@@ -237,12 +247,13 @@ def language_name(
     }
     extra = {name: statistics[name].mean(axis=0) for name in ("attention", "even")}
     asked = read.outputs[[each.clean for each in examples]].float().numpy()
-    extra["apart"] = _told_apart(asked, [each.asked for each in examples])
+    apart = _told_apart(asked, [each.asked for each in examples])
+    extra["apart"] = np.where(np.isnan(moved[0]), np.nan, apart)
     about = {
         "examples": len(kept),
         "tokens": len(kept),
         "left_out": {"same_first_token": len(examples) - len(kept)},
-        "languages": len({each.asked for each in kept}),
+        "languages": len({each.asked for each in examples}),
     }
     return scored(
         lm,
@@ -272,7 +283,9 @@ def _examples(
 
     own = {name: placed(pairs) for name, pairs in directions.items()}
     examples = []
-    for asked, (name, pairs) in enumerate(directions.items()):
+    names = [*dict.fromkeys(pairs.language_names[1] for pairs in directions.values())]
+    for name, pairs in directions.items():
+        asked = names.index(pairs.language_names[1])
         others = others_of(name, directions)
         drawn = [rng.choice(others) for _ in pairs.pairs]
         for other in dict.fromkeys(drawn):

@@ -95,6 +95,9 @@ def single_checkpoint(name: str, model: ModelChoice) -> ModelChoice:
     `pocket` for the bundled model itself. Raises `InputError` if it names several."""
     if name == POCKET:
         return replace(model, model=POCKET)
+    path = Path(os.path.expanduser(name))
+    if path.is_file() or (path / "adapter_config.json").is_file():
+        return replace(model, model=str(path), revision=None)
     series = _expand(name, model)
     if len(series) > 1:
         raise InputError(f"{name} names {len(series)} checkpoints; name one of them")

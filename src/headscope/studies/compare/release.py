@@ -19,12 +19,13 @@ from headscope.compare.release_changes import (
     Margins,
     chrf_change,
     loss_change,
+    needed,
     share_change,
 )
 from headscope.data.documents import DocumentFile
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
-from headscope.errors import InputError
+from headscope.errors import InputError, MissingExtra
 from headscope.heads import Geometry
 from headscope.progress import Progress, further
 from headscope.results.common import DataRead, ModelFacts
@@ -41,8 +42,11 @@ from headscope.studies.models import (
     PROMPTED,
     ModelChoice,
     about_model,
+    cautions_of,
+    dtype_name,
     model_inputs,
     resolved_chat,
+    template_inputs,
 )
 from headscope.studies.pairs import PairsChoice, pair_inputs, read_directions
 from headscope.studies.study import Study
@@ -116,18 +120,29 @@ class CompareRelease(Settings):
         ),
     ] = True
     margin_loss: Annotated[
-        float, Option("Nats a token by which a loss may rise.", min=0.0, panel="Test")
+        float, Option("Nats a token by which a loss may rise.", min=0.0, max=10.0, panel="Test")
     ] = Margins.loss
     margin_off_target: Annotated[
         float,
-        Option("Share of outputs that may turn to another language.", min=0.0, panel="Test"),
+        Option(
+            "Share of outputs that may turn to another language.", min=0.0, max=1.0, panel="Test"
+        ),
     ] = Margins.off_target
     margin_chrf: Annotated[
-        float, Option("Points by which chrF++ may fall.", min=0.0, panel="Test")
+        float, Option("Points by which chrF++ may fall.", min=0.0, max=100.0, panel="Test")
     ] = Margins.chrf
     max_new_tokens: options.MaxNewTokens = None
     batch_tokens: options.BatchTokens = 8192
-    alpha: options.Alpha = 0.05
+    alpha: Annotated[
+        float,
+        Option(
+            "How often any of all intervals may miss.",
+            flag="--level",
+            min=1e-6,
+            max=0.5,
+            panel="Test",
+        ),
+    ] = 0.05
     seed: options.Seed = 0
 
 
@@ -169,35 +184,29 @@ def release(
         # The bundled model's prompts are complete; its template would ask for the answer once more.
         config = replace(config, chat=False)
     choices = [single_checkpoint(name, config.model) for name in config.models]
-    opened: list[tuple[str, Geometry]] = []
-    inputs: dict[str, str] = {}
-    facts = []
-    for name, choice in zip(("old", "new"), choices, strict=True):
-        lm = choice.load_for()
-        opened.append((config.models[len(opened)], lm.geometry))
-        own = model_inputs(lm)
-        inputs |= {f"{name} {what}": value for what, value in own.items()}
-        chat = resolved_chat(lm, config).chat if texts.directions else None
-        facts.append((own["tokenizer"], own["chat template"], chat))
-        del lm
-        gc.collect()
-    check_one_geometry(opened, "two checkpoints of one model are compared")
-    if facts[0][0] != facts[1][0]:
-        raise InputError(
-            f"{config.models[0]} and {config.models[1]} read texts by different tokenizers, so "
-            "their losses a token cannot be compared; give checkpoints with one tokenizer"
-        )
-    config = replace(config, chat=facts[0][2])
-    if facts[0][2] != facts[1][2]:
-        raise InputError(
-            f"one of {config.models[0]} and {config.models[1]} has a chat template and the other "
-            "has none; add --no-chat, so that both read the same prompts"
-        )
+    opened = [_opened(choice, config, bool(texts.directions)) for choice in choices]
+    old, new = opened
+    check_one_geometry(
+        [(each.name, each.geometry) for each in opened], "two checkpoints of one model are compared"
+    )
+    for what, fix in (
+        ("tokenizer", "their losses a token cannot be compared; give checkpoints with one"),
+        ("chat template", "they would read other prompts; add --no-chat"),
+        ("rendered prompts", "they would read other prompts; add --no-chat"),
+    ):
+        prompted = what == "tokenizer" or old.chat or new.chat
+        if prompted and old.inputs.get(what) != new.inputs.get(what):
+            raise InputError(f"{old.name} and {new.name} have not the same {what}, so {fix}")
+    config = replace(config, chat=old.chat)
+    inputs = {
+        f"{which} {what}": value
+        for which, each in zip(("old", "new"), opened, strict=True)
+        for what, value in each.inputs.items()
+    }
+    context = min(old.context, new.context)
     read = texts.about()
 
-    same = all(
-        inputs[f"old {what}"] == inputs[f"new {what}"] for what in ("model", "model configuration")
-    )
+    same = (old.inputs, old.computed_in) == (new.inputs, new.computed_in)
 
     def compute(run: Run) -> ReleaseResult:
         units = [(which, part) for which in ("old", "new") for part in read]
@@ -206,8 +215,13 @@ def release(
         done = 0
         for which, choice in zip(("old", "new"), choices, strict=True):
             lm = choice.load()
+            if lm.digest != inputs[f"{which} model"]:
+                raise InputError(
+                    f"{lm.name} was changed while {run.path} was computed; leave the checkpoint "
+                    "alone and run the same command again with another --out"
+                )
             about[which] = decode(ModelFacts, about_model(lm))
-            for _ in _measured(run, which, lm, texts, config):
+            for _ in _measured(run, which, lm, texts, config, context):
                 done += 1
                 if report:
                     report(done)
@@ -222,10 +236,41 @@ def release(
         run.write_text(JUNIT, junit(result))
         return result
 
-    settings = {"settings": replace(config, models=())}
+    settings = {
+        "settings": replace(config, models=()),
+        "computed_in": [each.computed_in for each in opened],
+    }
     digests = inputs | pair_inputs(texts.directions)
-    digests |= {code: file.digest for code, file in texts.documents.items()}
-    return carry_out(COMMAND, out, settings, digests, compute, began, kind=ReleaseResult)
+    digests |= {f"{code} documents": file.digest for code, file in texts.documents.items()}
+    names = [each.name for each in opened]
+    return carry_out(
+        COMMAND, out, settings, digests, compute, began, {"models": names, "seed": config.seed},
+        kind=ReleaseResult,
+        cautions=tuple(dict.fromkeys(said for each in opened for said in each.cautions)),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """What a checkpoint told when it was opened: everything but the model itself."""
+
+    name: str
+    geometry: Geometry
+    inputs: Mapping[str, str]
+    computed_in: str
+    chat: bool | None
+    context: int
+    cautions: tuple[str, ...]
+
+
+def _opened(choice: ModelChoice, config: CompareRelease, prompted: bool) -> _Opened:
+    lm = choice.load_for()
+    chat = resolved_chat(lm, config).chat if prompted else None
+    inputs = model_inputs(lm) | (template_inputs(lm) if chat else {})
+    return _Opened(
+        choice.model, lm.geometry, inputs, dtype_name(lm), chat, lm.context_length,
+        cautions_of(lm, bool(chat)),
+    )  # fmt: skip
 
 
 def _read(config: CompareRelease) -> _Texts:
@@ -240,39 +285,65 @@ def _read(config: CompareRelease) -> _Texts:
     if config.documents.data or not config.pairs:
         documents = read_languages(config.documents, model, "test", config.seed, EXAMPLES, EXAMPLES)
     limit = config.documents.limit or EXAMPLES
-    choice = PairsChoice(data=config.pairs, limit=limit, shots=config.shots)
+    choice = PairsChoice(
+        data=config.pairs, limit=limit, shots=config.shots, split=config.documents.split
+    )
     directions: Mapping[str, PairFile] = {}
     if config.pairs:
         directions = read_directions(choice, model, "test", seed=config.seed)
     elif bundled and not config.documents.data:
         choice = replace(choice, pair=POCKET_PAIRS)
         directions = read_directions(choice, model, "test", limit, config.seed)
+    if not directions and (config.shots or config.chat or config.model.system):
+        raise InputError(
+            "--shots, --chat and --system are for translations; add --pairs en-de=FILE, or leave "
+            "them out"
+        )
+    if config.write:
+        from headscope.measure.identify import off_targets
+
+        for pairs in directions.values():
+            try:
+                off_targets([], pairs.target_language)
+            except MissingExtra:
+                raise
+            except InputError as error:
+                raise InputError(
+                    f"outputs in {pairs.target_language} cannot be told from others, since the "
+                    "identifier does not know that language; compare losses alone by --no-write"
+                ) from error
     return _Texts(documents, directions)
 
 
+#: Parts of a run, by checkpoint: `old documents`, `new pairs`.
+DOCUMENTS, PAIRS = "documents", "pairs"
+
+
 def _measured(
-    run: Run, which: str, lm: LanguageModel, texts: _Texts, config: CompareRelease
+    run: Run, which: str, lm: LanguageModel, texts: _Texts, config: CompareRelease, context: int
 ) -> Iterator[None]:
     """Measure what is not kept yet of a checkpoint; after each language and direction once."""
-    kept = run.read_part(which)
+    kept = run.read_part(f"{which} {DOCUMENTS}")
     for code, file in texts.documents.items():
         if code not in kept:
-            run.append_part(which, code, _document_losses(lm, file, config))
+            losses = _document_losses(lm, file, config, context)
+            run.append_part(f"{which} {DOCUMENTS}", code, losses)
         yield
+    kept = run.read_part(f"{which} {PAIRS}")
     for name, pairs in texts.directions.items():
         if name not in kept:
-            run.append_part(which, name, _translations(lm, pairs, config))
+            run.append_part(f"{which} {PAIRS}", name, _translations(lm, pairs, config))
         yield
 
 
 def _document_losses(
-    lm: LanguageModel, file: DocumentFile, config: CompareRelease
+    lm: LanguageModel, file: DocumentFile, config: CompareRelease, context: int
 ) -> dict[str, Any]:
     """Sums of losses of each document, its tokens, and what was read."""
     from headscope.find.gate_gradients import texts_of
     from headscope.lm.losses import token_losses
 
-    rows = [text.ids for text in texts_of(lm, file)]
+    rows = [text.ids[:context] for text in texts_of(lm, file)]
     losses = token_losses(lm, rows, batch_tokens=config.batch_tokens, reduce=_summed)
     return _losses_of(losses, [len(row) - 1 for row in rows], rows)
 
@@ -292,7 +363,6 @@ def _translations(lm: LanguageModel, pairs: PairFile, config: CompareRelease) ->
     from headscope.lm.losses import token_losses
     from headscope.lm.prompting import encode_answer
 
-    # The bundled model's prompts are complete.
     prompts = prompts_of(lm, pairs, config.template, config.chat)
     rows = []
     for prompt, pair in zip(prompts, pairs.pairs, strict=True):
@@ -320,29 +390,33 @@ def _changes(
     """Every change, with intervals that hold for all of them together (Bonferroni)."""
     from headscope.measure.identify import identifier_name, off_targets
 
-    old, new = run.read_part("old"), run.read_part("new")
-    for part in (*texts.documents, *texts.directions):
+    documents, pairs = (
+        [run.read_part(f"{which} {kind}") for which in ("old", "new")]
+        for kind in (DOCUMENTS, PAIRS)
+    )
+    losses = [("loss", code, documents) for code in texts.documents]
+    losses += [("reference_loss", name, pairs) for name in texts.directions]
+    written = len(texts.directions) if config.write else 0
+    level = 1 - config.alpha / (len(losses) + 2 * written)
+    changes = []
+    for statistic, part, (old, new) in losses:
         if old[part]["read"] != new[part]["read"]:
             raise InputError(
                 f"the checkpoints read the texts of {part} as other tokens, so their losses cannot "
                 "be compared; give checkpoints with one tokenizer and one chat template"
             )
-    written = len(texts.directions) if config.write else 0
-    level = 1 - config.alpha / (len(texts.documents) + len(texts.directions) + 2 * written)
-    changes = [
-        loss_change(
-            part, statistic, old[part]["losses"], new[part]["losses"], old[part]["tokens"],
-            config.margin_loss, level, config.seed,
-        )
-        for statistic, parts in (("loss", texts.documents), ("reference_loss", texts.directions))
-        for part in parts
-    ]  # fmt: skip
-    for name, pairs in texts.directions.items() if config.write else ():
-        before, after = (each[name]["texts"] for each in (old, new))
+        changes.append(
+            loss_change(
+                part, statistic, old[part]["losses"], new[part]["losses"], old[part]["tokens"],
+                config.margin_loss, level,
+            )
+        )  # fmt: skip
+    for name, file in texts.directions.items() if config.write else ():
+        before, after = (each[name]["texts"] for each in pairs)
         was_wrong, is_wrong = (
-            off_targets(outputs, pairs.target_language) for outputs in (before, after)
+            off_targets(outputs, file.target_language) for outputs in (before, after)
         )
-        references = [pair.target for pair in pairs.pairs]
+        references = [pair.target for pair in file.pairs]
         changes += [
             share_change(name, was_wrong, is_wrong, config.margin_off_target, level),
             chrf_change(name, before, after, references, config.margin_chrf, level, config.seed),
@@ -369,6 +443,12 @@ def junit(result: ReleaseResult) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
+def _severity(change: Change) -> float:
+    """The most margins first; where the new checkpoint gives no number, before all."""
+    moved = abs(change.change.value) / max(change.margin, 1e-9)
+    return -moved if np.isfinite(moved) else -np.inf
+
+
 def _digits(change: Change) -> int:
     return 1 if change.statistic == "chrf" else 3
 
@@ -378,6 +458,27 @@ def _words(change: Change) -> str:
     digits, moved = _digits(change), change.change
     bounds = f" ({fixed(moved.low, digits)} to {fixed(moved.high, digits)})"
     return f"{fixed(moved.value, digits)}{bounds if moved.bounded else ''}"
+
+
+def _cautions(result: ReleaseResult) -> Iterator[str]:
+    def parts(some: list[Change]) -> str:
+        return enumeration([*dict.fromkeys(change.part for change in some)])
+
+    if few := [change for change in result.changes if change.examples < FEWEST]:
+        yield f"Fewer than {FEWEST} texts decide nothing: {parts(few)}."
+    shares = [change for change in result.changes if change.statistic == "off_target"]
+    short = [change for change in shares if change.examples < needed(change.margin, result.level)]
+    if short and not result.same:
+        most = max(needed(change.margin, result.level) for change in short)
+        yield (
+            f"So few outputs cannot show that their language is kept, even if none changes: "
+            f"{parts(short)}; {most} can."
+        )
+    if idle := [change for change in shares if change.old >= 0.5]:
+        yield (
+            f"The old checkpoint writes most outputs in another language, so little can be lost: "
+            f"{parts(idle)}."
+        )
 
 
 def _show(result: ReleaseResult, run: Path) -> Shown:
@@ -394,11 +495,7 @@ def _show(result: ReleaseResult, run: Path) -> Shown:
         )
     else:
         finding = f"All {len(result.changes)} numbers are kept."
-    few = [change for change in result.changes if change.examples < FEWEST]
-    cautions = [
-        f"Fewer than {FEWEST} texts decide nothing: "
-        f"{enumeration([*dict.fromkeys(change.part for change in few)])}."
-    ] if few else []  # fmt: skip
+    cautions = list(_cautions(result))
     order = [*lost, *open_, *result.answered("kept")]
     rows = [(f"{change.part}, {NAMES[change.statistic]}", change) for change in order]
     table = table_of(
@@ -415,7 +512,7 @@ def _show(result: ReleaseResult, run: Path) -> Shown:
     )
     worst = [
         f"{change.part}, {NAMES[change.statistic]}: {_words(change)}"
-        for change in sorted(lost, key=lambda each: each.statistic)[:2]
+        for change in sorted(lost, key=_severity)[:2]
     ]
     return Shown(
         "From one checkpoint to the next",
@@ -423,7 +520,7 @@ def _show(result: ReleaseResult, run: Path) -> Shown:
         [finding, *([f"{enumeration(worst)}."] if worst else [])],
         f"Intervals hold for all {count(len(result.changes), 'change')} together "
         f"({result.level:.2%} each).",
-        "--limit 500" if open_ else "",
+        f"--limit {2 * max(change.examples for change in open_)}" if open_ else "",
         cautions,
         [("old", result.old.name or ""), ("new", result.new.name or "")],
         [
@@ -431,9 +528,10 @@ def _show(result: ReleaseResult, run: Path) -> Shown:
             method_section(
                 "Both checkpoints read and write the same texts. Loss: nats a token. A number is "
                 "lost where the whole interval of its change is worse than the margin, and kept "
-                "where none of it is; else it cannot be told. Losses and chrF++: paired bootstrap "
-                "over texts. Outputs in another language: those that became wrong minus those that "
-                "became right, each share with Wilson's interval."
+                "where none of it is; else it cannot be told. Intervals of losses are Student's "
+                "over texts, those of chrF++ from a paired bootstrap. Both hold nearly: where few "
+                "texts change much they are too narrow. Outputs in another language: those that "
+                "became wrong minus those that became right, each share with Wilson's interval."
             ),
         ],
     )

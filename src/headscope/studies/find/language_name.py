@@ -11,6 +11,7 @@ from headscope.heads import HeadScores
 from headscope.progress import Progress, Steps
 from headscope.results.head_scores import LanguageNameResult
 from headscope.runs import Run
+from headscope.runs.kept import digest
 from headscope.settings import Settings
 from headscope.shown.blocks import Column, Section, Shown, method_section
 from headscope.shown.words import arrow, count, percent
@@ -75,7 +76,11 @@ def find_language_name(
         return language_name(lm, directions, config.measure, run, steps)
 
     data = {
-        name: {"path": pairs.path, "digest": pairs.digest, "examples": len(pairs.pairs)}
+        name: {
+            "path": pairs.path,
+            "digest": digest([pairs.digest, pairs.shots_digest]) if pairs.shots else pairs.digest,
+            "examples": len(pairs.pairs),
+        }
         for name, pairs in directions.items()
     }
     return scores_run(
@@ -116,7 +121,8 @@ def _show(result: LanguageNameResult, run: Path) -> Shown:
         )
     cautions.append(
         "Intervals are per head and not corrected for the number of heads. One head is moved, at "
-        "the last token alone: whether whole answers change, verify off-target tests."
+        "the last token alone, and first tokens are compared, whatever language they are of: "
+        "whether whole answers change, verify off-target tests."
     )
     columns = (
         Column("attention", "Attention", "share of its attention on the name"),
