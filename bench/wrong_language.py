@@ -471,6 +471,7 @@ def main() -> None:
     parser.add_argument("model")
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sentences", type=int, default=40, help="of a language; 0: heads alone")
+    parser.add_argument("--halves", type=int, default=2, help="that heads are found on")
     parser.add_argument("--means", type=int, default=20)
     parser.add_argument("--shots", type=int, default=0)
     parser.add_argument("--draws", type=int, default=39)
@@ -487,7 +488,7 @@ def main() -> None:
     read = read_all(lm, languages, given.data, given.work) if given.sentences else {}
     halves = languages[0::2], languages[1::2]
     results = []
-    for number, (mine, others) in enumerate((halves, halves[::-1])):
+    for number, (mine, others) in enumerate((halves, halves[::-1])[: given.halves]):
         chosen, numbers = choose(lm, mine, given.work / f"heads-{number}.json")
         codes = [[each.code for each in half] for half in (mine, others)]
         results.append(
