@@ -155,7 +155,7 @@ def test_the_command_ends_by_what_it_found(
 ) -> None:
     new = "pocket:step-06400" if new == "final" else new
     out = tmp_path / "run"
-    asked = ["compare", "release", "pocket", new, "--limit", str(limit), "--no-write"]
+    asked = ["compare", "release", "pocket", new, "--limit", str(limit), "--no-translate"]
     assert main([*asked, "--out", str(out)]) == code
     suite = ElementTree.parse(out / "junit.xml").getroot()
     assert (int(suite.get("failures") or 0) > 0) == (code == 1)

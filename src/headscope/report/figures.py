@@ -266,7 +266,8 @@ def _forest(block: Forest) -> Any:
             axis.plot(gap.draws, [place] * len(gap.draws), "|", color=colour, ms=9, alpha=0.75)
             if gap.low is not None and gap.high is not None:
                 axis.hlines(place, gap.low, gap.high, color="#1d2328", lw=1)
-            label = None if gap.control in named else f"selected \u2212 {gap.control}"
+            new = gap.control and gap.control not in named
+            label = f"selected \u2212 {gap.control}" if new else None
             axis.plot(gap.value, place, "D" if lane == 0 else "s", color=colour, ms=6,
                       mec="#1d2328", label=label)  # fmt: skip
             named.add(gap.control)
@@ -275,7 +276,7 @@ def _forest(block: Forest) -> Any:
     apart = 0.8 / max(1, len(controls))
     axis.set_ylim(len(block.rows) - 1 + apart * (len(controls) - 0.5), -apart / 2)
     axis.set_xlabel(block.axis)
-    return _titled(_plain(figure, axis, bool(controls)), block.title)
+    return _titled(_plain(figure, axis, any(controls)), block.title)
 
 
 def _histograms(block: Histograms) -> Any:

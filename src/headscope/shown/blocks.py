@@ -319,6 +319,8 @@ class Bars:
 class Gap:
     """Selected heads minus a control, with its 95 % interval, and minus each single draw of it.
 
+    Of another difference, which the figure's title names, the control is empty.
+
     `as_far` is how many draws do at least as much, such as `0 of 19`; empty where none were
     counted. `levels` are the original, the selected heads and the mean of the draws; empty where
     the differences stand alone.

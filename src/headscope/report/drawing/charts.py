@@ -350,7 +350,7 @@ def draw_forest(identifier: str, block: Forest) -> Drawn:
         more = tag("dl", left, class_="bars forest", tabindex=0)
         shown.append(folded(f"The other {len(left)}", more))
     entries = [(f"shape p{SHAPE[mark]} {mark}" if mark in SHAPE else f"shape p0 {mark}",
-                f"selected \u2212 {name}") for name, mark in marks.items()]  # fmt: skip
+                f"selected \u2212 {name}") for name, mark in marks.items() if name]  # fmt: skip
     words = caption(
         block.title,
         block.note,

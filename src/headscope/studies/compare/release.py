@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import isclose
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from xml.etree import ElementTree
@@ -26,6 +27,7 @@ from headscope.data.documents import DocumentFile
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.errors import InputError, MissingExtra
+from headscope.evidence.rows import LEVEL
 from headscope.heads import Geometry
 from headscope.progress import Progress, further
 from headscope.results.common import DataRead, ModelFacts
@@ -33,8 +35,8 @@ from headscope.results.release import Change, ReleaseResult
 from headscope.runs import Run, carry_out, decode
 from headscope.runs.kept import digest
 from headscope.settings import UNSIGNED, Nested, Option, Settings
-from headscope.shown.blocks import Section, Shown, method_section, table_of
-from headscope.shown.words import count, enumeration, fixed
+from headscope.shown.blocks import Forest, Gap, Section, Shown, method_section, table_of
+from headscope.shown.words import enumeration, fixed
 from headscope.studies.compare.checkpoints import single_checkpoint
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.models import (
@@ -60,6 +62,8 @@ EXAMPLES = 200
 #: Directions of the pocket model's own sentences.
 POCKET_PAIRS = ("en-de", "en-es", "en-ru", "en-tr", "de-en")
 JUNIT = "junit.xml"
+#: Changes that the figure draws, the worst first.
+LISTED = 10
 #: What the command line ends with where something is lost, and where something cannot be told.
 LOST, OPEN = 1, 3
 NAMES = {
@@ -115,7 +119,7 @@ class CompareRelease(Settings):
         Option(
             "Whether translations are written, for chrF++ and their language; without it losses "
             "alone.",
-            flag="--write/--no-write",
+            flag="--translate/--no-translate",
             panel="Test",
         ),
     ] = True
@@ -137,7 +141,7 @@ class CompareRelease(Settings):
         float,
         Option(
             "How often any of all intervals may miss.",
-            flag="--level",
+            flag="--error-rate",
             min=1e-6,
             max=0.5,
             panel="Test",
@@ -220,7 +224,8 @@ def release(
                     f"{lm.name} was changed while {run.path} was computed; leave the checkpoint "
                     "alone and run the same command again with another --out"
                 )
-            about[which] = decode(ModelFacts, about_model(lm))
+            facts = decode(ModelFacts, about_model(lm))
+            about[which] = replace(facts, name=config.models[which == "new"])
             for _ in _measured(run, which, lm, texts, config, context):
                 done += 1
                 if report:
@@ -310,7 +315,7 @@ def _read(config: CompareRelease) -> _Texts:
             except InputError as error:
                 raise InputError(
                     f"outputs in {pairs.target_language} cannot be told from others, since the "
-                    "identifier does not know that language; compare losses alone by --no-write"
+                    "identifier does not know that language; compare losses alone by --no-translate"
                 ) from error
     return _Texts(documents, directions)
 
@@ -460,6 +465,28 @@ def _words(change: Change) -> str:
     return f"{fixed(moved.value, digits)}{bounds if moved.bounded else ''}"
 
 
+def _figure(changes: Sequence[Change], usual: bool) -> Forest:
+    """The changes as multiples of their margins, above 0 where they are worse; with intervals where
+    these hold together at the `usual` level."""
+    rows = []
+    for change in changes:
+        sign = -1 if change.statistic == "chrf" else 1
+        moved, unit = change.change, sign * max(change.margin, 1e-9)
+        drawn = usual and moved.bounded
+        ends = sorted((moved.low / unit, moved.high / unit)) if drawn else (None, None)
+        gap = Gap("", moved.value / unit, *ends)
+        rows.append((f"{change.part}, {NAMES[change.statistic]}", (gap,)))
+    return Forest(
+        "New minus old checkpoint",
+        tuple(rows),
+        "How much worse, as a multiple of the margin: above 1 is lost",
+        ("better", "worse"),
+        1,
+        "Intervals hold for all changes together." if usual else "",
+        over="texts",
+    )
+
+
 def _cautions(result: ReleaseResult) -> Iterator[str]:
     def parts(some: list[Change]) -> str:
         return enumeration([*dict.fromkeys(change.part for change in some)])
@@ -488,6 +515,8 @@ def _show(result: ReleaseResult, run: Path) -> Shown:
         finding = "Both checkpoints have the same weights, so everything is kept."
     elif lost:
         finding = f"Lost: {enumeration(parts)} ({len(lost)} of {len(result.changes)} numbers)."
+    elif len(open_) == len(result.changes):
+        finding = f"Nothing is shown to be lost, and none of {len(open_)} numbers can be told."
     elif open_:
         finding = (
             f"Nothing is shown to be lost; {len(open_)} of {len(result.changes)} numbers cannot be "
@@ -496,7 +525,7 @@ def _show(result: ReleaseResult, run: Path) -> Shown:
     else:
         finding = f"All {len(result.changes)} numbers are kept."
     cautions = list(_cautions(result))
-    order = [*lost, *open_, *result.answered("kept")]
+    order = [*sorted(lost, key=_severity), *open_, *result.answered("kept")]
     rows = [(f"{change.part}, {NAMES[change.statistic]}", change) for change in order]
     table = table_of(
         "What changed",
@@ -512,14 +541,13 @@ def _show(result: ReleaseResult, run: Path) -> Shown:
     )
     worst = [
         f"{change.part}, {NAMES[change.statistic]}: {_words(change)}"
-        for change in sorted(lost, key=_severity)[:2]
+        for change in order[: min(2, len(lost))]
     ]
     return Shown(
         "From one checkpoint to the next",
         "What did each language lose?",
         [finding, *([f"{enumeration(worst)}."] if worst else [])],
-        f"Intervals hold for all {count(len(result.changes), 'change')} together "
-        f"({result.level:.2%} each).",
+        f"Intervals hold for all changes together ({result.level:.2%} each).",
         f"--limit {2 * max(change.examples for change in open_)}" if open_ else "",
         cautions,
         [("old", result.old.name or ""), ("new", result.new.name or "")],
@@ -534,6 +562,7 @@ def _show(result: ReleaseResult, run: Path) -> Shown:
                 "became wrong minus those that became right, each share with Wilson's interval."
             ),
         ],
+        _figure(order[:LISTED], isclose((1 - result.level) * len(order), LEVEL)),
     )
 
 
