@@ -182,9 +182,6 @@ def write(lm: LanguageModel, prompts: Sequence[Any], **more: Any) -> list[str]:
     return [each.text for each in made]
 
 
-Warning = Callable[[Sequence[Head]], dict[str, Array]]
-
-
 def directions(read: Mapping[str, Read], codes: Sequence[str]) -> Array:
     """Right minus wrong outputs (L, W, D) of the prompts for some languages, the mean of each
     language aside; 0 where a language has not both."""
@@ -445,10 +442,10 @@ def right_means(lm: LanguageModel, language: Language, work: Path) -> Mean | Non
 
 
 def choose(
-    lm: LanguageModel, languages: Sequence[Language], dtype: Path
+    lm: LanguageModel, languages: Sequence[Language], place: Path
 ) -> tuple[HeadSet, dict[str, Any]]:
     """The heads whose output moves the answer to another of these languages, and their numbers."""
-    if not dtype.exists():
+    if not place.exists():
         scores = language_name(lm, {f"en-{each.code}": each.find for each in languages})
         columns = {"score": scores.values, "low": scores.low, "high": scores.high, **scores.extra}
         numbers = {
@@ -458,8 +455,8 @@ def choose(
             }
             for head in lm.geometry.heads()
         }
-        dtype.write_text(json.dumps(numbers))
-    numbers = json.loads(dtype.read_text())
+        place.write_text(json.dumps(numbers))
+    numbers = json.loads(place.read_text())
     above = {key: own["score"] - own["chance"] for key, own in numbers.items()}
     best = sorted(above, key=lambda key: -above[key])
     chosen = [key for key in best if above[key] > CLEAR] or best[:1]

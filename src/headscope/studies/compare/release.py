@@ -213,30 +213,37 @@ def release(
     same = (old.inputs, old.computed_in) == (new.inputs, new.computed_in)
 
     def compute(run: Run) -> ReleaseResult:
-        units = [(which, part) for which in ("old", "new") for part in read]
-        report = further(progress, "texts of both checkpoints", 0, len(units))
-        about: dict[str, Any] = {}
+        # What is the same is measured once.
+        measured = {"old": choices[0]} | ({} if same else {"new": choices[1]})
+        report = further(progress, "texts of both checkpoints", 0, len(measured) * len(read))
+        about: dict[str, ModelFacts] = {}
         done = 0
-        for which, choice in zip(("old", "new"), choices, strict=True):
+        for which, choice in measured.items():
             lm = choice.load()
             if lm.digest != inputs[f"{which} model"]:
                 raise InputError(
                     f"{lm.name} was changed while {run.path} was computed; leave the checkpoint "
                     "alone and run the same command again with another --out"
                 )
-            facts = decode(ModelFacts, about_model(lm))
-            about[which] = replace(facts, name=config.models[which == "new"])
+            about[which] = decode(ModelFacts, about_model(lm))
             for _ in _measured(run, which, lm, texts, config, context):
                 done += 1
                 if report:
                     report(done)
             del lm
             gc.collect()
-        level, changes, identifier = _changes(run, texts, config)
+        last = "old" if same else "new"
+        level, changes, identifier = _changes(run, texts, config, last)
         if same:
             changes = tuple(replace(change, answer="kept") for change in changes)
         result = ReleaseResult(
-            level=level, changes=changes, same=same, identifier=identifier, data=read, **about
+            old=replace(about["old"], name=config.models[0]),
+            new=replace(about[last], name=config.models[1]),
+            level=level,
+            changes=changes,
+            same=same,
+            identifier=identifier,
+            data=read,
         )
         run.write_text(JUNIT, junit(result))
         return result
@@ -390,14 +397,14 @@ def _translations(lm: LanguageModel, pairs: PairFile, config: CompareRelease) ->
 
 
 def _changes(
-    run: Run, texts: _Texts, config: CompareRelease
+    run: Run, texts: _Texts, config: CompareRelease, last: str
 ) -> tuple[float, tuple[Change, ...], str | None]:
-    """Every change, with intervals that hold for all of them together (Bonferroni)."""
+    """Every change from the old checkpoint to the `last`, with intervals that hold for all of them
+    together (Bonferroni)."""
     from headscope.measure.identify import identifier_name, off_targets
 
     documents, pairs = (
-        [run.read_part(f"{which} {kind}") for which in ("old", "new")]
-        for kind in (DOCUMENTS, PAIRS)
+        [run.read_part(f"{which} {kind}") for which in ("old", last)] for kind in (DOCUMENTS, PAIRS)
     )
     losses = [("loss", code, documents) for code in texts.documents]
     losses += [("reference_loss", name, pairs) for name in texts.directions]
