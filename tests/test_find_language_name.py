@@ -25,6 +25,7 @@ from headscope.find.language_name_scores import (
 )
 from headscope.lm import LanguageModel
 from headscope.lm.patching import patched_one_by_one
+from headscope.measure.intervals import bootstrap_interval
 from headscope.studies.find.language_name import FindLanguageName, find_language_name
 from headscope.studies.pairs import PairsChoice
 
@@ -123,6 +124,30 @@ def test_every_number_equals_single_heads_edited_by_hand(name: str) -> None:
     np.testing.assert_allclose(scores.values, summed, atol=1e-4)
     summed = np.sum(control, axis=0) / np.sum(whole)
     np.testing.assert_allclose(scores.extra["chance"], summed, atol=1e-4)
+
+
+def test_a_sentence_asked_for_in_several_languages_is_drawn_once() -> None:
+    lm = helpers.wrapped("llama", 1)
+    files = {
+        name: replace(file, pairs=tuple(SentencePair(pair.id, pair.source[:-3], "x")
+                                        for pair in file.pairs))
+        for name, file in directions("de", "es", "fr").items()
+    }  # fmt: skip
+    scores = language_name(lm, files, CONFIG)
+    seen = scores.statistics
+    sentences = sorted({*seen["sentence"].tolist()})
+    assert scores.config["sentences"] == len(sentences) <= len(WORDS) < scores.config["examples"]
+    moved, whole = (
+        np.array([seen[name][seen["sentence"] == at].sum(axis=0) for at in sentences])
+        for name in ("moved", "whole")
+    )
+    together = bootstrap_interval(np.nan_to_num(moved), whole, "micro", *CONFIG.bootstrap)
+    alone = bootstrap_interval(
+        np.nan_to_num(seen["moved"]), seen["whole"], "micro", *CONFIG.bootstrap
+    )
+    assert scores.low is not None
+    np.testing.assert_allclose(scores.low.ravel(), together.low.ravel())
+    assert np.abs(scores.low.ravel() - alone.low.ravel()).max() > 1e-3
 
 
 def _effects(

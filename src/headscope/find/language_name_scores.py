@@ -85,12 +85,14 @@ class LastTokens:
 @dataclass(frozen=True)
 class _Example:
     """Places of three prompts: the one that is patched, the one with the other language's name, and
-    one of another sentence with the same name; and the language asked for, by its number."""
+    one of another sentence with the same name; the numbers of the language asked for and of the
+    sentence, which directions may share."""
 
     clean: int
     other: int
     unrelated: int
     asked: int
+    sentence: int
 
 
 def others_of(name: str, directions: Mapping[str, PairFile]) -> list[str]:
@@ -204,13 +206,13 @@ def language_name(
         directions: sentences to be translated into at least two languages out of one, by direction.
 
     Returns:
-        Scores with bootstrap bounds over examples. `extra`: `chance`, the same when the output
+        Scores with bootstrap bounds over sentences. `extra`: `chance`, the same when the output
             comes from another sentence with the same language's name; `attention` to the name and
             `even`, what it would be were it spread evenly; `apart`, the share of sentences whose
             language the output tells (nearest mean of the other half), of which 1 / `languages` is
             chance. `statistics`, by example: `moved`, `control`, `attention` and `even` (N, L, W),
-            and `whole` (N,), what the other prompt moves. `config` tells `examples`, `left_out` by
-            reason, and `languages`.
+            `whole` (N,), what the other prompt moves, and `sentence` (N,), its number. `config`
+            tells `examples`, `sentences`, `left_out` by reason, and `languages`.
 
     Raises `InputError` as `others_of` and `named_prompts` do, and if the answers of no example
     begin with different tokens.
@@ -238,12 +240,19 @@ def language_name(
     moved, control = (np.stack([row[name] for row in rows]) for name in ("moved", "control"))
     whole = np.concatenate([row["whole"] for row in rows])
     clean = [examples[at].clean for at in kept]
+    # One sentence may be asked for in several languages: these examples are drawn together.
+    numbers = np.array([examples[at].sentence for at in kept])
+    sentences, place = np.unique(numbers, return_inverse=True)
+    moved_of, whole_of = np.zeros((len(sentences), *moved.shape[1:])), np.zeros(len(sentences))
+    np.add.at(moved_of, place, moved)
+    np.add.at(whole_of, place, whole)
     statistics = {
         "moved": moved,
         "control": control,
         "whole": whole,
         "attention": read.attention[clean],
         "even": read.even[clean],
+        "sentence": numbers,
     }
     extra = {name: statistics[name].mean(axis=0) for name in ("attention", "even")}
     asked = read.outputs[[each.clean for each in examples]].float().numpy()
@@ -251,6 +260,7 @@ def language_name(
     extra["apart"] = np.where(np.isnan(moved[0]), np.nan, apart)
     about = {
         "examples": len(kept),
+        "sentences": len(sentences),
         "tokens": len(kept),
         "left_out": {"same_first_token": len(examples) - len(kept)},
         "languages": len({each.asked for each in examples}),
@@ -260,8 +270,8 @@ def language_name(
         "language-name",
         config,
         run,
-        moved,
-        whole,
+        moved_of,
+        whole_of,
         {"chance": rate(control, whole, "micro"), **extra},
         statistics,
         about,
@@ -276,6 +286,7 @@ def _examples(
     """Every sentence with its own language, with another one, and another sentence with its own."""
     rng = random.Random(f"language name {config.seed}")
     places: dict[NamedPrompt, int] = {}
+    sentences: dict[str, int] = {}
 
     def placed(pairs: PairFile) -> list[int]:
         prompts = named_prompts(lm, pairs, config.template, config.chat)
@@ -293,7 +304,8 @@ def _examples(
             swapped = replace(directions[other], pairs=tuple(pairs.pairs[at] for at in some))
             for at, place in zip(some, placed(swapped), strict=True):
                 unrelated = rng.choice([place for place in own[name] if place != own[name][at]])
-                examples.append(_Example(own[name][at], place, unrelated, asked))
+                sentence = sentences.setdefault(pairs.pairs[at].source, len(sentences))
+                examples.append(_Example(own[name][at], place, unrelated, asked, sentence))
     return [*places], examples
 
 

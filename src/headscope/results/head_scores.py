@@ -109,9 +109,11 @@ class PatchingResult(ScoresResult):
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageNameResult(ScoresResult):
-    """The result of `find language-name`; `languages`: how many were asked for."""
+    """The result of `find language-name`; `languages`: how many were asked for, `sentences`: how
+    many different ones intervals are over (0 in runs of before)."""
 
     languages: int = 0
+    sentences: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -99,13 +99,15 @@ def find_language_name(
 
 def _with_languages(result: LanguageNameResult, scores: Scored) -> LanguageNameResult:
     assert isinstance(scores, HeadScores)
-    return replace(result, languages=scores.config["languages"])
+    config = scores.config
+    return replace(result, languages=config["languages"], sentences=config["sentences"])
 
 
 def _show(result: LanguageNameResult, run: Path) -> Shown:
     heads, examples = result.scored, result.examples or 0
+    sentences = result.sentences or examples
     above = significant(heads)
-    clear = [head for head in above if by_rank(head) > CLEAR and examples >= FEW]
+    clear = [head for head in above if by_rank(head) > CLEAR and sentences >= FEW]
     best = max(heads, key=by_rank)
     verb = "carries" if len(clear) == 1 else "carry"
     many = f"{len(clear)} of {count(len(heads), 'head')}" if clear else "No head clearly"
@@ -113,7 +115,7 @@ def _show(result: LanguageNameResult, run: Path) -> Shown:
         "carry the language": clear,
         "candidates": [head for head in above if head not in clear],
     }
-    cautions = few_caution(examples, "prompt")
+    cautions = few_caution(sentences, "sentence")
     if left := result.left_out_in_all:
         cautions.append(
             f"{count(left, 'prompt')} left out, whose answer begins alike where another language "
@@ -138,13 +140,14 @@ def _show(result: LanguageNameResult, run: Path) -> Shown:
             f"Strongest: {best.place}, {percent(by_rank(best))} of the way; "
             f"{percent(best.number('attention'))} of its attention is on the name.",
         ],
-        spread(heads, count(examples, "prompt")),
+        spread(heads, count(sentences, "sentence")),
         more_examples(min(data.examples or 0 for data in result.data.values()), run, 50),
         cautions,
         [
             *model_facts(result.model_name, len(heads)),
             ("directions", ", ".join(map(arrow, result.data))),
             ("prompts", f"{examples:,}"),
+            ("different sentences", f"{sentences:,}"),
         ],
         [
             Section("Heads", [head_sets("Heads above the control, best first", sets)])
@@ -161,7 +164,8 @@ def _show(result: LanguageNameResult, run: Path) -> Shown:
                 "that of the nearest mean output, over the other half of the sentences; by chance "
                 f"{percent(1 / max(result.languages, 1))}. A head carries the language where its "
                 f"interval lies above the control and Moved \u2212 control above {CLEAR}, over at "
-                f"least {FEW} prompts; where only the interval does, it is a candidate."
+                f"least {FEW} sentences; where only the interval does, it is a candidate. A "
+                "sentence that is asked for in several languages counts once."
             ),
         ],
         head_table(
