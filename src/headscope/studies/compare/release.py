@@ -27,9 +27,9 @@ from headscope.data.documents import DocumentFile
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
 from headscope.errors import InputError, MissingExtra
-from headscope.evidence.rows import LEVEL
+from headscope.evidence.rows import LEVEL, Condition
 from headscope.heads import Geometry
-from headscope.progress import Progress, further
+from headscope.progress import Progress, Steps, steps_of
 from headscope.results.common import DataRead, ModelFacts
 from headscope.results.release import Change, ReleaseResult
 from headscope.runs import Run, carry_out, decode
@@ -215,9 +215,7 @@ def release(
     def compute(run: Run) -> ReleaseResult:
         # What is the same is measured once.
         measured = {"old": choices[0]} | ({} if same else {"new": choices[1]})
-        report = further(progress, "texts of both checkpoints", 0, len(measured) * len(read))
         about: dict[str, ModelFacts] = {}
-        done = 0
         for which, choice in measured.items():
             lm = choice.load()
             if lm.digest != inputs[f"{which} model"]:
@@ -226,10 +224,7 @@ def release(
                     "alone and run the same command again with another --out"
                 )
             about[which] = decode(ModelFacts, about_model(lm))
-            for _ in _measured(run, which, lm, texts, config, context):
-                done += 1
-                if report:
-                    report(done)
+            _measure(run, which, lm, texts, config, context, progress)
             del lm
             gc.collect()
         last = "old" if same else "new"
@@ -331,32 +326,44 @@ def _read(config: CompareRelease) -> _Texts:
 DOCUMENTS, PAIRS = "documents", "pairs"
 
 
-def _measured(
-    run: Run, which: str, lm: LanguageModel, texts: _Texts, config: CompareRelease, context: int
-) -> Iterator[None]:
-    """Measure what is not kept yet of a checkpoint; after each language and direction once."""
+def _measure(
+    run: Run,
+    which: str,
+    lm: LanguageModel,
+    texts: _Texts,
+    config: CompareRelease,
+    context: int,
+    progress: Progress | None,
+) -> None:
+    """Measure what is not kept yet of a checkpoint."""
     kept = run.read_part(f"{which} {DOCUMENTS}")
     for code, file in texts.documents.items():
         if code not in kept:
-            losses = _document_losses(lm, file, config, context)
+            told = steps_of(progress, f"{which} checkpoint, {code}: losses")
+            losses = _document_losses(lm, file, config, context, told)
             run.append_part(f"{which} {DOCUMENTS}", code, losses)
-        yield
     kept = run.read_part(f"{which} {PAIRS}")
     for name, pairs in texts.directions.items():
         if name not in kept:
-            run.append_part(f"{which} {PAIRS}", name, _translations(lm, pairs, config))
-        yield
+            made = _translations(run, f"{which} checkpoint, {name}", lm, pairs, config, progress)
+            run.append_part(f"{which} {PAIRS}", name, made)
 
 
 def _document_losses(
-    lm: LanguageModel, file: DocumentFile, config: CompareRelease, context: int
+    lm: LanguageModel,
+    file: DocumentFile,
+    config: CompareRelease,
+    context: int,
+    progress: Steps | None,
 ) -> dict[str, Any]:
     """Sums of losses of each document, its tokens, and what was read."""
     from headscope.find.gate_gradients import texts_of
     from headscope.lm.losses import token_losses
 
     rows = [text.ids[:context] for text in texts_of(lm, file)]
-    losses = token_losses(lm, rows, batch_tokens=config.batch_tokens, reduce=_summed)
+    losses = token_losses(
+        lm, rows, batch_tokens=config.batch_tokens, progress=progress, reduce=_summed
+    )
     return _losses_of(losses, [len(row) - 1 for row in rows], rows)
 
 
@@ -368,9 +375,17 @@ def _losses_of(losses: list[float], tokens: list[int], rows: Any) -> dict[str, A
     return {"losses": losses, "tokens": tokens, "read": digest(rows)}
 
 
-def _translations(lm: LanguageModel, pairs: PairFile, config: CompareRelease) -> dict[str, Any]:
-    """Losses of the references behind their prompts, and what the model writes itself."""
-    from headscope.evidence.runner import prompts_of, room_for
+def _translations(
+    run: Run,
+    title: str,
+    lm: LanguageModel,
+    pairs: PairFile,
+    config: CompareRelease,
+    progress: Progress | None,
+) -> dict[str, Any]:
+    """Losses of the references behind their prompts, and what the model writes itself; of a run
+    that was stopped the texts of finished batches are there, under the `title`."""
+    from headscope.evidence.runner import kept_texts, passes_of, prompts_of, room_for
     from headscope.lm.generation import GenerateConfig, newline_stop
     from headscope.lm.losses import token_losses
     from headscope.lm.prompting import encode_answer
@@ -382,7 +397,7 @@ def _translations(lm: LanguageModel, pairs: PairFile, config: CompareRelease) ->
         rows.append(encode_answer(lm, text.text, text.target_start, prompt.special))
     losses = token_losses(
         lm, [row.ids for row in rows], [row.start for row in rows], config.batch_tokens,
-        reduce=_summed,
+        steps_of(progress, f"{title}: losses"), _summed,
     )  # fmt: skip
     made = _losses_of(losses, [len(row.ids) - row.start for row in rows], [row.ids for row in rows])
     if config.write:
@@ -391,8 +406,12 @@ def _translations(lm: LanguageModel, pairs: PairFile, config: CompareRelease) ->
             batch_tokens=config.batch_tokens, stop_at_newline=newline_stop(special, None)
         )
         limits = [config.max_new_tokens or room_for(lm, pair.source) for pair in pairs.pairs]
-        texts = lm.generate([prompt.text for prompt in prompts], settings, limits, special=special)
-        made["texts"] = [each.text for each in texts]
+        (as_is,) = passes_of([Condition()], lm.geometry, range(len(prompts))).values()
+        texts = kept_texts(
+            lm, [prompt.text for prompt in prompts], limits, {title: as_is}, settings, run,
+            f"{title}: translations", progress, special,
+        )  # fmt: skip
+        made["texts"] = [texts[title][at] for at in range(len(prompts))]
     return made
 
 
