@@ -25,6 +25,7 @@ import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -338,9 +339,15 @@ def repair(
 
     def changed(half: Sequence[str], sets: Sequence[HeadSet], way: Any) -> Array:
         """Of each set and prompt whether the output was wrong, whether it is, and its chrF++ before
-        and now, (sets, prompts, 4)."""
-        rows = []
+        and now, (sets, prompts, 4); kept language by language."""
+        tables = []
         for code in half:
+            asked = json.dumps([way, given.repair, [heads.keys for heads in sets]])
+            place = given.work / f"mended-{code}-{sha256(asked.encode()).hexdigest()[:12]}.npy"
+            if place.exists():
+                tables.append(np.load(place))
+                continue
+            rows = []
             wrong, pairs = read[code].wrong, languages[code].tested.pairs
             some = [*np.flatnonzero(wrong)[: given.repair], *np.flatnonzero(~wrong)[: given.repair]]
             prompts = prompts_for(lm, languages[code].tested)
@@ -367,7 +374,9 @@ def repair(
                     (number // len(some), wrong[some[at]], is_wrong, before[at], now[number])
                 )
             say(f"{code}, {way}: {len(sets)} sets of heads, {len(some)} prompts")
-        table = np.array(rows, dtype=np.float64)
+            tables.append(np.array(rows, dtype=np.float64))
+            np.save(place, tables[-1])
+        table = np.concatenate(tables)
         return np.stack([table[table[:, 0] == number, 1:] for number in range(len(sets))])
 
     def shares(of_set: Array) -> tuple[float, float, float]:
@@ -498,7 +507,7 @@ def main() -> None:
         )
         if read:
             results[-1]["warning"] = warning(lm, read, *codes, chosen, given.draws)
-        if read and given.repair and not number:  # one half, since it takes an hour
+        if read and given.repair:
             by_code = {each.code: each for each in languages}
             results[-1]["repair"] = repair(lm, by_code, read, tuple(codes), chosen, given)
     tell(
