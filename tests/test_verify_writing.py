@@ -417,6 +417,151 @@ def test_translations_are_asked_for_by_target_language(place: Path, tmp_path: Pa
     assert [level and level.examples for level in levels] == [2, 1]
 
 
+def parallel(folder: Path, *pairs: str) -> tuple[str, ...]:
+    """Files of 16 sentences that differ in their translations alone, as `PAIR=FILE`."""
+    words = [("dog", "Hund"), ("cat", "Katze"), ("tree", "Baum"), ("house", "Haus")]
+    files = []
+    for pair in pairs:
+        rows = (f"a {a} {c}\tein {b} {d} {pair}" for a, b in words for c, d in words)
+        path = folder / f"{pair}.tsv"
+        path.write_text("\n".join(["source\ttarget", *rows]) + "\n", encoding="utf-8")
+        files.append(f"{pair}={path}")
+    return tuple(files)
+
+
+def test_heads_write_their_mean_output_in_answers_in_the_language_given(
+    place: Path, tmp_path: Path
+) -> None:
+    config = VerifyOffTarget(
+        heads="0.1,1.2", model=ModelChoice(str(place / "model")), give="es", draws=2,
+        pairs=PairsChoice((), parallel(tmp_path, "en-de", "en-es", "en-ru")), max_new_tokens=6,
+    )  # fmt: skip
+    result = off_target.run(config, tmp_path / "out")
+    found = result.evidence
+    assert (result.details.give, found.single) == ("es", ("de", "ru"))
+    assert next(iter(found.statistics)) == "given" and found.main.replacement == "mean"
+    made = rows_of(tmp_path / "out" / "outputs.jsonl")
+    for condition in found.conditions:
+        own = [each for each in made if each["condition"] == condition.id]
+        shares = [
+            fmean(each["identified"] == "es" for each in own if each["language"] == code)
+            for code in ("de", "ru")
+        ]
+        level = found.level("given", condition)
+        assert level is not None and level.value == pytest.approx(fmean(shares))
+
+    # The naive twin: at every token the two heads write what they do on average in answers.
+    prompts = rows_of(tmp_path / "out" / "prompts.jsonl")
+    asked = {each["prompt"] for each in prompts}
+    lm = load(str(place / "model"))
+    outputs: list[tuple[str, str]] = []
+    lines = [line.split("\t") for line in (tmp_path / "en-es.tsv").read_text().splitlines()[1:]]
+    apart = [
+        (config.template.render(source, "English", "Spanish").text, answer)
+        for source, answer in lines
+        if not any(source in prompt for prompt in asked)
+    ]
+    assert len(apart) == 4  # a quarter
+    values: dict[int, list[torch.Tensor]] = {0: [], 1: []}
+    for text, answer in apart:
+        before = len(lm.encode(text))
+        ids = lm.encode(f"{text} {answer}")
+        hooks = [
+            lm.sites[layer].projection.register_forward_pre_hook(
+                lambda _, args, layer=layer, before=before: values[layer].append(
+                    args[0][0, before:]
+                )
+            )
+            for layer in (0, 1)
+        ]
+        with torch.no_grad():
+            lm.model(torch.tensor([ids]))
+        for hook in hooks:
+            hook.remove()
+    means = {layer: torch.cat(rows).mean(dim=0) for layer, rows in values.items()}
+
+    def replaced(layer: int, head: int) -> Any:
+        width = lm.sites[layer].head_width
+        place = slice(head * width, (head + 1) * width)
+
+        def hook(_: Any, args: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+            entered = args[0].clone()
+            entered[..., place] = means[layer][place]
+            return (entered,)
+
+        return lm.sites[layer].projection.register_forward_pre_hook(hook)
+
+    hooks = [replaced(0, 1), replaced(1, 2)]
+    texts = {each["id"]: each["prompt"] for each in prompts if each["language"] == "de"}
+    for row in made:
+        if row["language"] == "de" and row["condition"] == found.main.id:
+            ids = lm.encode(texts[row["id"]])
+            for _ in range(6):
+                with torch.no_grad():
+                    ids.append(int(lm.model(torch.tensor([ids])).logits[0, -1].argmax()))
+            outputs.append((lm.decode(ids[-6:]), row["output"]))
+    for hook in hooks:
+        hook.remove()
+    assert len(outputs) == 12
+    assert [naive.split("\n")[0].strip() for naive, _ in outputs] == [own for _, own in outputs]
+    plain = [
+        each["output"]
+        for each in made
+        if (each["language"], each["condition"]) == ("de", "original")
+    ]
+    assert plain != [own for _, own in outputs]
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"give": "fr"}, "needs sentences in French"),
+        ({"give": "xx-yy"}, "xx"),
+        ({"ablate": ("resample",)}, "leave --ablate away"),
+        ({"ask": "continue"}, "leave --ask"),
+    ],
+)
+def test_what_cannot_be_given(
+    place: Path, tmp_path: Path, changed: dict[str, Any], reason: str
+) -> None:
+    files = parallel(tmp_path, "en-de", "en-es")
+    given = {"give": "es", **changed}
+    with pytest.raises(InputError, match=reason):
+        off_target.run(
+            VerifyOffTarget(
+                heads="0.1", model=ModelChoice(str(place / "model")),
+                pairs=PairsChoice((), files), **given,
+            ),
+            tmp_path / "out",
+        )  # fmt: skip
+
+
+def test_mended_and_broken_outputs_are_counted(place: Path, tmp_path: Path) -> None:
+    config = VerifyOffTarget(
+        heads="0.1,1.2,1.5", model=ModelChoice(str(place / "model")), draws=2, max_new_tokens=6,
+        pairs=PairsChoice((), parallel(tmp_path, "en-de", "en-es")),
+    )  # fmt: skip
+    result = off_target.run(config, tmp_path / "out")
+    wrong = {
+        (row["language"], row["condition"], row["id"]): row["identified"] != row["language"]
+        for row in rows_of(tmp_path / "out" / "outputs.jsonl")
+    }
+    for code, counts in result.details.mended.items():
+        assert [*counts] == [each.id for each in result.evidence.conditions]
+        for condition, own in counts.items():
+            both = [
+                (before, wrong[code, condition, name])
+                for (language, kind, name), before in wrong.items()
+                if (language, kind) == (code, "original")
+            ]
+            assert (own.wrong, own.right) == (sum(b for b, _ in both), sum(not b for b, _ in both))
+            assert own.mended == sum(before and not now for before, now in both)
+            assert own.broken == sum(now and not before for before, now in both)
+    page = off_target.page(result, tmp_path / "out")
+    (table,) = next(each for each in page.sections if each.title == "By language").blocks
+    assert len(table.rows) == 2 * (2 + len(result.evidence.controls))
+
+
 def test_translations_are_checked_first_and_heads_may_give_their_means(
     place: Path, tmp_path: Path
 ) -> None:

@@ -32,18 +32,39 @@ class WritingDetails(ComparedDetails):
     not_measured: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Mended:
+    """Of the outputs that are `wrong` without any change (in another language, or empty) how many a
+    condition mends, and of those that are `right` how many it breaks."""
+
+    wrong: int
+    mended: int
+    right: int
+    broken: int
+
+
 @dataclass(frozen=True, kw_only=True)
-class OffTargetDetails(WritingDetails):
+class IdentifiedDetails(WritingDetails):
+    """Outputs whose language the `identifier` tells: how many are in which, and what is mended, by
+    part and condition."""
+
+    identifier: str | None
+    written: Written
+    mended: Mapping[str, Mapping[str, Mended]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffTargetDetails(IdentifiedDetails):
     """`ask` is `translate` (with the `template`) or `continue`; languages without known heads are
-    `without_heads`."""
+    `without_heads`; heads write their mean output in translations into `give` instead of nothing.
+    """
 
     ask: str
+    give: str | None = None
     template: str | None = None
     chat: bool = False
     heads: Mapping[str, LanguageSet]
     without_heads: tuple[str, ...]
-    identifier: str | None
-    written: Written
 
     @property
     def too_few(self) -> dict[str, LanguageSet]:
@@ -132,7 +153,7 @@ class Transfer(ComparedResult):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SteeringDetails(WritingDetails):
+class SteeringDetails(IdentifiedDetails):
     """Answers requested in the languages `steer`, with their heads times each of `factors`.
 
     The heads of the language `away` are removed in a condition of its own; `gate` is on the model
@@ -145,8 +166,6 @@ class SteeringDetails(WritingDetails):
     factors: tuple[float, ...]
     gate: AppliedGate | None
     heads: Mapping[str, tuple[str, ...]]
-    identifier: str | None
-    written: Written
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,6 +61,8 @@ from headscope.studies.verify.writing import (
     few_prompts,
     groups_of,
     keep_numbers,
+    languages_section,
+    mended,
     sent_of,
     unmeasured,
     writing_cases,
@@ -269,6 +271,7 @@ def _measure(bench: Bench[Steer, PromptsRead]) -> Measured:
         "heads_of": own_heads(bench.conditions, found),
         "identifier": identifier,
         "written": languages_of(groups, named),
+        "mended": mended(groups, counts.parts),
         "not_measured": counts.missing,
     }
     return Measured(found, about)
@@ -466,6 +469,7 @@ def _extras(result: Steering, run: Path) -> Extras:
         ],
         sections=[
             Section("By factor", doses),
+            *languages_section(result),
             *(factors_section(result.model, gate.applied) if gate else []),
         ],
     )

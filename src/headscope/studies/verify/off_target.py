@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from headscope import options
 from headscope.answers import answer_of
 from headscope.data.documents import DocumentFile
-from headscope.data.languages import same_language
+from headscope.data.languages import language_name, same_language
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import (
     DEFAULT_TEMPLATE,
@@ -26,7 +26,6 @@ from headscope.evidence.texts import TEXT_MEASURES
 from headscope.measure.baseline import Rules
 from headscope.results.writing import OffTarget, OffTargetDetails
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option
-from headscope.shown.blocks import Section, table_of
 from headscope.shown.words import enumeration, percent
 from headscope.studies.comparison import (
     Bench,
@@ -40,18 +39,26 @@ from headscope.studies.comparison import (
 from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.documents import DocumentsChoice, read_languages
 from headscope.studies.leakage import check_text_leakage
-from headscope.studies.pairs import PairsChoice, pair_examples, read_test_directions
+from headscope.studies.pairs import (
+    MakesReference,
+    PairsChoice,
+    pair_examples,
+    read_test_directions,
+)
 from headscope.studies.verify.reference import (
+    Reference,
     documents_for,
     reference_number,
+    translations,
     translations_or_documents,
 )
 from headscope.studies.verify.writing import (
     about_prompts,
     few_prompts,
     groups_of,
-    in_words,
     keep_numbers,
+    languages_section,
+    mended,
     sent_of,
     unmeasured,
     writing_cases,
@@ -60,9 +67,11 @@ from headscope.studies.verify.writing import (
     written,
 )
 from headscope.verify.writing.measures import (
+    GIVEN_STATISTIC,
     OFF_TARGET_MEASURES,
     identified,
     identified_rows,
+    in_language,
     languages_of,
     measured,
     own_sets,
@@ -91,9 +100,10 @@ DATA = Option(
 class VerifyOffTarget(Removing, Selecting):
     """Count outputs in another language than asked for, without heads of that language.
 
-    Removed are its specific heads, as many most important ones, and as many random ones. 100
-    prompts of each direction or language are read unless --limit says otherwise, of the bundled
-    model's own sentences 200 in all, at least 5 of each direction.
+    Removed are its specific heads, as many most important ones, and as many random ones; with
+    --give they write their mean output in another language. 100 prompts of each direction or
+    language are read unless --limit says otherwise, of the bundled model's own sentences 200 in
+    all, at least 5 of each direction.
     """
 
     # A run of LAHIS, or heads that `resolve_heads` reads. They count in the signature, as the
@@ -110,6 +120,15 @@ class VerifyOffTarget(Removing, Selecting):
     documents: Annotated[
         DocumentsChoice, Nested(changed={"data": DATA, "limit": options.LIMIT})
     ] = field(default_factory=DocumentsChoice)
+    give: Annotated[
+        str | None,
+        Option(
+            "In place of the heads' output put their mean in translations into this language, and "
+            "count outputs in it; its sentences are among the data, and are not asked for.",
+            metavar="LANG",
+            panel="Expert",
+        ),
+    ] = None
     template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
         DEFAULT_TEMPLATE, Template
     )
@@ -128,6 +147,21 @@ class VerifyOffTarget(Removing, Selecting):
     baseline: Annotated[Rules, Nested(without=("errors",))] = field(default_factory=Rules)
     # None: of sentence pairs some are set aside, else pocket's own.
     reference_texts: options.ReferenceTexts = field(default=None, metadata=UNSIGNED)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.give is None:
+            return
+        language_name(self.give)
+        if self.ask != "translate" or self.reference_texts:
+            raise InputError(
+                "--give takes its mean output from translations among the data; leave --ask "
+                "continue and --reference away"
+            )
+        if self.ablate == ("zero",):
+            object.__setattr__(self, "ablate", ("mean",))
+        if self.ablate != ("mean",):
+            raise InputError("--give puts a mean output in place; leave --ablate away")
 
 
 @dataclass(frozen=True)
@@ -162,8 +196,11 @@ def _read(config: VerifyOffTarget) -> Examples[Requested]:
         digests = {code: file.digest for code, file in files.items()}
         return Examples(files, {}, digests, leakage, lambda lm, config: reference)
     directions = _directions(config)
-    examples = pair_examples(directions, config, translations_or_documents)
-    by_target = _by_target(directions)
+    asked = directions if config.give is None else _asked_beside(directions, config.give)
+    examples = pair_examples(
+        asked, config, translations_or_documents if config.give is None else _giving(directions)
+    )
+    by_target = _by_target(asked)
     digests = {code: part.digest for code, part in by_target.items()}
     digests |= {f"{name} shots": file.shots_digest for name, file in directions.items()}
     return Examples(by_target, {}, digests, examples.leakage, examples.reference, examples.works)
@@ -179,6 +216,33 @@ def _directions(config: VerifyOffTarget) -> dict[str, PairFile]:
     if config.pairs.limit is not None or not config.pairs.data:
         return directions
     return {name: replace(file, pairs=file.pairs[:PROMPTS]) for name, file in directions.items()}
+
+
+def _asked_beside(directions: Mapping[str, PairFile], give: str) -> dict[str, PairFile]:
+    """The directions into other languages than the one given."""
+    asked = {
+        name: file
+        for name, file in directions.items()
+        if not same_language(file.target_language, give)
+    }
+    if not asked or len(asked) == len(directions):
+        raise InputError(
+            f"--give {give} needs sentences in {language_name(give)}, and others that are asked "
+            f"for in another language; the data has {', '.join(directions)}"
+        )
+    return asked
+
+
+def _giving(directions: Mapping[str, PairFile]) -> MakesReference:
+    """What heads write in translations into the language given, of the sentences set aside."""
+
+    def made(
+        lm: LanguageModel, asked: Mapping[str, PairFile], config: VerifyOffTarget
+    ) -> Reference:
+        given = {name: file for name, file in directions.items() if name not in asked}
+        return replace(translations(lm, given, config), everywhere=True)
+
+    return made
 
 
 def _by_target(directions: Mapping[str, PairFile]) -> dict[str, IntoLanguage]:
@@ -273,11 +337,18 @@ def _measure(bench: Bench[VerifyOffTarget, Requested]) -> Measured:
     counts = measured(groups, texts, OFF_TARGET_MEASURES)
     identifier, named = identified(texts)
     bench.run.write_jsonl("outputs.jsonl", identified_rows(groups, texts, named))
-    keep_numbers(bench.run, counts.parts)
     statistics = {name: TEXT_MEASURES[name].statistic for name in OFF_TARGET_MEASURES}
-    found = bench.table(counts.parts, statistics)
+    numbers, how = counts.parts, {}
+    if config.give and named is not None:
+        given = zip(groups, in_language(named, config.give), strict=True)
+        numbers = {group.name: {"given": own, **numbers[group.name]} for group, own in given}
+        statistics = {"given": GIVEN_STATISTIC, **statistics}
+        how = {"helps": lambda condition: True, "harmed": OFF_TARGET_MEASURES}
+    keep_numbers(bench.run, numbers)
+    found = bench.table(numbers, statistics, **how)
     about = {
         "ask": config.ask,
+        "give": config.give,
         "template": config.template.text if config.ask == "translate" else None,
         "chat": config.chat,
         "heads": {code: of_language.row for code, of_language in heads.items()},
@@ -286,6 +357,7 @@ def _measure(bench: Bench[VerifyOffTarget, Requested]) -> Measured:
         "data": about_prompts(bench),
         "identifier": identifier,
         "written": languages_of(groups, named),
+        "mended": mended(groups, counts.parts),
         "not_measured": counts.missing,
     }
     return Measured(found, about)
@@ -317,6 +389,10 @@ WORDS = Words(
 )
 
 
+def _lead(found: Evidence) -> str:
+    return "given" if "given" in found.statistics else "off_target"
+
+
 def _extras(result: OffTarget, run: Path) -> Extras:
     """Which languages outputs are in, and the outputs."""
     sets = {
@@ -326,32 +402,16 @@ def _extras(result: OffTarget, run: Path) -> Extras:
         if heads
     }
     facts = [("identified by", result.details.identifier or "")]
+    if result.details.give:
+        facts.append(("mean output in translations into", language_name(result.details.give)))
     return writing_extras(
-        result, run, "off_target", heads=sets, facts=facts, sections=_languages(result)
+        result,
+        run,
+        _lead(result.evidence),
+        heads=sets,
+        facts=facts,
+        sections=languages_section(result),
     )
-
-
-def _languages(result: OffTarget) -> list[Section]:
-    """In which language outputs are, of the original model and without selected heads."""
-    found = result.evidence
-    names = {found.original.id: "original", **{each.id: in_words(each) for each in found.selected}}
-    rows = [
-        (f"{code}, {names[condition]}", languages)
-        for code, written in result.details.written.items()
-        for condition, languages in written.items()
-        if condition in names
-    ]
-    note = "Outputs without a letter are in none. The identifier errs on short texts"
-    table = table_of(
-        "Languages of the outputs",
-        rows,
-        {
-            "outputs": lambda counts: sum(counts.values()),
-            "in which language": lambda counts: ", ".join(f"{c} {n}" for c, n in counts.items()),
-        },
-        note,
-    )
-    return [Section("In which language instead", [table])] if rows else []
 
 
 comparison = Comparison(
@@ -363,9 +423,9 @@ comparison = Comparison(
     ready=_ready,
     heads=_heads,
     measure=_measure,
-    leads=lambda found: ["off_target"],
-    cases=lambda found, details: writing_cases(found, "off_target"),
-    answer=lambda found, details: unmeasured(found, "off_target"),
+    leads=lambda found: [_lead(found)],
+    cases=lambda found, details: writing_cases(found, _lead(found)),
+    answer=lambda found, details: unmeasured(found, _lead(found)),
     cautions=_cautions,
     words=WORDS,
     extras=_extras,

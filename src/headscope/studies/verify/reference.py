@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+import numpy as np
+
 from headscope.data.documents import LONGEST, DocumentSource, read_documents
 from headscope.data.split import draw_apart, reference_size, sentence_digest
 from headscope.errors import InputError
@@ -48,7 +50,8 @@ class Reference:
 
     `answers` are the characters at which the answer of each text begins; None: the texts are
     documents. `special`: whether the tokenizer adds its special tokens to answered texts. `rows`
-    are texts with answers as tokens already.
+    are texts with answers as tokens already. `everywhere`: heads give their mean over answers at
+    every token, so at the prompt's last one, too, which decides the first of the answer.
     """
 
     source: str = ""
@@ -56,6 +59,7 @@ class Reference:
     answers: tuple[int, ...] | None = None
     special: bool = True
     rows: tuple[Answered, ...] = ()
+    everywhere: bool = False
 
     @property
     def digest(self) -> str | None:
@@ -88,6 +92,7 @@ class Reference:
         """
         from headscope.lm import replacement_of
         from headscope.lm.prompting import encode_answer
+        from headscope.lm.replacement import Mean, head_means
 
         if self.answers is None and not self.rows:
             rows = [lm.encode(text, most=LONGEST, closed=True) for text in self.texts]
@@ -102,8 +107,11 @@ class Reference:
                 f"a reference example has {most} tokens, more than the model's context "
                 f"of {lm.context_length}; give shorter examples, or fewer shots"
             )
-        starts = [row.start for row in answered]
-        return replacement_of(kind, lm, [row.ids for row in answered], starts, batch_tokens, seed)
+        starts, ids = [row.start for row in answered], [row.ids for row in answered]
+        if self.everywhere:
+            answer = head_means(lm, ids, starts, batch_tokens)[-1]
+            return Mean(np.stack([answer, answer, answer]))
+        return replacement_of(kind, lm, ids, starts, batch_tokens, seed)
 
     @property
     def facts(self) -> ReferenceText | None:

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from headscope.errors import InputError
 from headscope.evidence.headline import UNTESTED, Case
-from headscope.evidence.rows import Condition, Evidence
+from headscope.evidence.rows import ORIGINAL, Condition, Evidence
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.heads import Amount, Rank
 from headscope.heads.resolve import place_of
-from headscope.results.writing import WritingDetails, WritingResult
+from headscope.results.writing import (
+    Mended,
+    OffTarget,
+    Steering,
+    WritingDetails,
+    WritingResult,
+)
 from headscope.runs import Run
 from headscope.runs.reading import damaged_line, read_rows
 from headscope.shown.blocks import (
@@ -23,8 +30,9 @@ from headscope.shown.blocks import (
     Section,
     Table,
     Text,
+    table_of,
 )
-from headscope.shown.words import arrow
+from headscope.shown.words import arrow, fixed
 from headscope.studies.comparison import ALL_PARTS, Bench
 from headscope.studies.comparison_page import Extras
 from headscope.studies.shows import few_parts
@@ -204,6 +212,67 @@ def unmeasured(found: Evidence, statistic: str) -> str:
         words = found.statistics[statistic].words
         return f"{UNTESTED} ({words} is not known of every language)"
     return ""
+
+
+def mended(groups: Sequence[Group], numbers: Mapping[str, Numbers]) -> dict[str, dict[str, Mended]]:
+    """What each condition mends and breaks, by part; parts whose languages are not known have
+    none."""
+    counts: dict[str, dict[str, Mended]] = {}
+    for group in groups:
+        if "off_target" not in numbers[group.name]:
+            continue
+        wrong = numbers[group.name]["off_target"][..., 0] > 0
+        before = wrong[[each.kind for each in group.conditions].index(ORIGINAL)]
+        counts[group.name] = {
+            condition.id: Mended(
+                wrong=int(before.sum()),
+                mended=int((before & ~now).sum()),
+                right=int((~before).sum()),
+                broken=int((~before & now).sum()),
+            )
+            for condition, now in zip(group.conditions, wrong, strict=True)
+        }
+    return counts
+
+
+def languages_section(result: OffTarget | Steering) -> list[Section]:
+    """By language asked for: how many outputs are in it, mended and broken, of the original model,
+    with selected heads changed and on average over random sets; and in which language instead."""
+    found, details = result.evidence, result.details
+    rows: list[tuple[str, tuple[list[Mended], Mapping[str, int]]]] = []
+    for code, counts in details.mended.items():
+        written = details.written.get(code, {})
+        rows += [
+            (f"{code}, {words}", ([counts[each.id]], written.get(each.id, {})))
+            for each, words in [(found.original, "original")]
+            + [(each, in_words(each)) for each in found.selected]
+            if each.id in counts
+        ]
+        for selected in found.selected:
+            for kind, control in found.controls.items():
+                drawn = found.of_control(selected, kind)
+                if own := [counts[each.id] for each in drawn if each.id in counts]:
+                    name = f"{code}, {control.words} {selected.done}, mean of {len(own)}"
+                    rows.append((name, (own, {})))
+
+    def mean(sets: Sequence[Mended], number: Callable[[Mended], int]) -> str:
+        value = fmean(map(number, sets))
+        return fixed(value, 0 if len(sets) == 1 else 1)
+
+    table = table_of(
+        "Outputs by language asked for",
+        rows,
+        {
+            "outputs": lambda row: row[0][0].wrong + row[0][0].right,
+            "in it": lambda row: mean(row[0], lambda own: own.right - own.broken + own.mended),
+            "mended": lambda row: f"{mean(row[0], lambda own: own.mended)} of {row[0][0].wrong}",
+            "broken": lambda row: f"{mean(row[0], lambda own: own.broken)} of {row[0][0].right}",
+            "in which language": lambda row: ", ".join(f"{c} {n}" for c, n in row[1].items()),
+        },
+        "Mended: in the language asked for, where the original output is not; broken: the reverse. "
+        "Outputs without a letter are in none. The identifier errs on short texts",
+    )
+    return [Section("By language", [table])] if rows else []
 
 
 def few_prompts(found: Evidence, details: WritingDetails) -> list[str]:

@@ -27,7 +27,7 @@ from headscope.evidence.controls import SelectedHeads
 from headscope.evidence.rows import SHARE, Statistic
 from headscope.evidence.texts import MeasuredTexts, Outputs, measured_texts
 from headscope.heads import HeadSet
-from headscope.measure.identify import identifier_name, identify
+from headscope.measure.identify import identifier_name, identify, same_language
 from headscope.measure.statistics import counted
 from headscope.verify.language_texts.conditions import FULL, NAMED, OWN, LanguageHeads
 from headscope.verify.writing.texts import Group, Texts, output_rows
@@ -37,6 +37,8 @@ Numbers = Mapping[str, NDArray[Any]]
 #: Whose heads are changed: of two statements A's or B's.
 A, B = "A", "B"
 OFF_TARGET_MEASURES = ("off_target", "empty")
+#: Of outputs how many are in the language that heads are given.
+GIVEN_STATISTIC = Statistic("share in the language given", unit=SHARE, digits=1)
 SUMMARY_MEASURES = ("rouge_l", "chrf", "bert_score")
 
 
@@ -118,6 +120,16 @@ def identified(texts: Texts) -> tuple[str | None, Named | None]:
         return None, None
     named = [[[known[text] for text in arm] for arm in group] for group in texts]
     return identifier_name(), named
+
+
+def in_language(named: Named, code: str) -> list[NDArray[Any]]:
+    """Which outputs are in a language, by group, as the numbers of every prompt."""
+    return [
+        counted(
+            [[known is not None and same_language(known, code) for known in arm] for arm in group]
+        )
+        for group in named
+    ]
 
 
 def languages_of(
