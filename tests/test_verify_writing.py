@@ -17,6 +17,8 @@ from safetensors.numpy import load_file
 
 import process_helpers
 from find_helpers import model, tokenizer, wrapped
+from headscope.data.pairs import SentencePair
+from headscope.data.split import text_digests
 from headscope.data.transfer import Answer, TransferPrompt, written
 from headscope.data.words import plain_words
 from headscope.errors import InputError
@@ -43,6 +45,7 @@ from headscope.studies.verify.transfer import VerifyTransfer, given_prompt
 from headscope.studies.verify.transfer import comparison as transfer
 from headscope.studies.verify.writing import fitted, run_languages, writing_heads
 from headscope.verify.writing.measures import (
+    BY_LANGUAGE,
     measure_answers,
     own_sets,
     statement_sets,
@@ -517,6 +520,8 @@ def test_heads_write_their_mean_output_in_answers_in_the_language_given(
     [
         ({"give": "fr"}, "needs sentences in French"),
         ({"give": "xx-yy"}, "xx"),
+        ({"give": "zu"}, "does not know"),
+        ({"give": "ms", "pairs": ("en-id", "en-ms")}, "cannot be told from Malay"),
         ({"ablate": ("resample",)}, "leave --ablate away"),
         ({"ask": "continue"}, "leave --ask"),
     ],
@@ -524,8 +529,8 @@ def test_heads_write_their_mean_output_in_answers_in_the_language_given(
 def test_what_cannot_be_given(
     place: Path, tmp_path: Path, changed: dict[str, Any], reason: str
 ) -> None:
-    files = parallel(tmp_path, "en-de", "en-es")
-    given = {"give": "es", **changed}
+    given = {"give": "es", "pairs": ("en-de", "en-es"), **changed}
+    files = parallel(tmp_path, *given.pop("pairs"))
     with pytest.raises(InputError, match=reason):
         off_target.run(
             VerifyOffTarget(
@@ -534,6 +539,31 @@ def test_what_cannot_be_given(
             ),
             tmp_path / "out",
         )  # fmt: skip
+
+
+def test_sentences_of_the_language_given_are_set_aside_and_no_heads_were_found_on_them(
+    place: Path, tmp_path: Path
+) -> None:
+    (asked,), given = parallel(tmp_path, "en-de"), tmp_path / "others.tsv"
+    others = [(f"the {each} birds", f"los {each} pajaros") for each in ("two", "ten", "six", "few")]
+    rows = ["\t".join(row) for row in [("source", "target"), *others]]
+    given.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    config = VerifyOffTarget(
+        heads="0.1", model=ModelChoice(str(place / "model")), give="es", draws=1, max_new_tokens=3,
+        pairs=PairsChoice((), (asked, f"en-es={given}")),
+    )  # fmt: skip
+    result = off_target.run(config, tmp_path / "out")
+    reference = result.details.reference_text
+    assert reference is not None and (reference.texts, reference.everywhere) == (1, True)
+    assert result.details.data["de"]["prompts"] == 16  # no sentence is shared, so none is lost
+
+    lm = load(str(place / "model"))
+    HeadSet.parse("0.1", lm.geometry).save_pretrained(tmp_path / "found")
+    known = {"en-es": text_digests([SentencePair("1", *row) for row in others])}
+    (tmp_path / "found" / "found_on.json").write_text(json.dumps(known))
+    (tmp_path / "found" / "run.json").write_text("{}")
+    with pytest.raises(InputError, match="reference texts are among those"):
+        off_target.run(replace(config, heads=str(tmp_path / "found")), tmp_path / "leak")
 
 
 def test_mended_and_broken_outputs_are_counted(place: Path, tmp_path: Path) -> None:
@@ -558,7 +588,7 @@ def test_mended_and_broken_outputs_are_counted(place: Path, tmp_path: Path) -> N
             assert own.mended == sum(before and not now for before, now in both)
             assert own.broken == sum(now and not before for before, now in both)
     page = off_target.page(result, tmp_path / "out")
-    (table,) = next(each for each in page.sections if each.title == "By language").blocks
+    (table,) = next(each for each in page.sections if each.title == BY_LANGUAGE).blocks
     assert len(table.rows) == 2 * (2 + len(result.evidence.controls))
 
 

@@ -77,6 +77,17 @@ def identify(texts: Sequence[str]) -> list[str | None]:
     return [_identify(text, detector) for text in texts]
 
 
+def check_known(language: str, what_then: str) -> None:
+    """Raises InputError, which ends with `what_then`, where the identifier does not know the
+    language, and MissingExtra where it is not installed."""
+    name = identifier_name()
+    if not _knows(language):
+        raise InputError(
+            f"outputs in {language!r} cannot be told from others, because {name} does not know "
+            f"that language; {what_then}"
+        )
+
+
 def off_targets(outputs: Sequence[str], target_language: str) -> NDArray[np.bool_]:
     """Which outputs are not in the target language, bool (sentences,).
 
@@ -85,11 +96,7 @@ def off_targets(outputs: Sequence[str], target_language: str) -> NDArray[np.bool
     are off target. Raises InputError where the identifier does not know the target language, so
     that no rate is given at all, and MissingExtra where it is not installed.
     """
-    if not _knows(target_language):
-        raise InputError(
-            f"outputs in {target_language!r} cannot be told from others, because "
-            f"{identifier_name()} does not know that language; the off-target rate is left out"
-        )
+    check_known(target_language, "the off-target rate is left out")
     codes = identify(outputs)
     return np.array(
         [code is None or not same_language(code, target_language) for code in codes], dtype=np.bool_

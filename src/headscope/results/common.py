@@ -145,11 +145,13 @@ class Leakage(Record):
 
 @dataclass(frozen=True)
 class ReferenceText(Record):
-    """The texts that replacements are made from: where they come from, and how many."""
+    """The texts that replacements are made from: where they come from, and how many; `everywhere`:
+    what heads give at every token is of the answers alone."""
 
     source: str | None = None
     texts: int | None = None
     digest: str | None = None
+    everywhere: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

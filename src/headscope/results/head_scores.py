@@ -110,7 +110,7 @@ class PatchingResult(ScoresResult):
 @dataclass(frozen=True, kw_only=True)
 class LanguageNameResult(ScoresResult):
     """The result of `find language-name`; `languages`: how many were asked for, `sentences`: how
-    many different ones intervals are over (0 in runs of before)."""
+    many different ones intervals are over."""
 
     languages: int = 0
     sentences: int = 0

@@ -205,6 +205,7 @@ class Comparison(Generic[Config, Part]):
             `leads` under the main condition.
         answer: table and details to what stands instead of the headline, empty where nothing does.
         words: what its page says of every result.
+        worded: details to other such words, where what is asked differs.
         extras: what the page of a result says that does not follow from its table, such as outputs
             of its run folder.
         examples: what an example is called, in the plural; empty: `cautions` tell of leakage.
@@ -225,6 +226,7 @@ class Comparison(Generic[Config, Part]):
     cases: Callable[[Evidence, Any], Sequence[Case]] | None = None
     answer: Callable[[Evidence, Any], str] = lambda found, details: ""
     words: Words
+    worded: Callable[[Any], Words] | None = None
     extras: Callable[[Any, Path], Extras] = lambda result, run: Extras()
     examples: str = "texts"
     ready: Callable[[LanguageModel, Config, Examples[Part]], tuple[Config, Examples[Part]]] = (
@@ -242,7 +244,8 @@ class Comparison(Generic[Config, Part]):
 
     def page(self, result: ComparedResult, run: Path) -> Shown:
         """The page of a result in its run folder."""
-        return page(result, self.words, self.extras(result, run), self.cases_of(result))
+        words = self.words if self.worded is None else self.worded(result.details)
+        return page(result, words, self.extras(result, run), self.cases_of(result))
 
     def run(
         self,

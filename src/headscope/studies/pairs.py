@@ -90,6 +90,7 @@ def read_directions(
     limit: int | None = None,
     seed: int = 0,
     reference: int = 0,
+    into: str | None = None,
 ) -> dict[str, PairFile]:
     """The sentence pairs of each direction, by direction as `source-target`.
 
@@ -98,7 +99,8 @@ def read_directions(
     for the shots, or shots that stand in the data.
 
     `reference`: so many pairs a direction, at most a quarter of its data, are set aside (see
-    `PairFile.reference`); for the pocket model without data those of its train split.
+    `PairFile.reference`); for the pocket model without data those of its train split. `into`: of
+    directions into this language alone.
 
     Of a single file `choice.split` may be one of `HALVES`; of the pocket model's own sentences
     these are dev and test. Shots are drawn from the whole file, so they are the same for both
@@ -118,7 +120,7 @@ def read_directions(
         both = _in_halves(read_directions(whole, model, split, limit, seed))
         drawn = dataclasses.replace(choice, shots=0, shots_data=())
         half = both[HALVES.index(choice.split)]
-        return _with_examples(half, drawn, model, seed, reference)
+        return _with_examples(half, drawn, model, seed, reference, into)
     directions = _read_all(choice, model, split, limit, seed, reference)
     if choice.language_names:
         directions = _named(directions, choice.language_names)
@@ -126,7 +128,7 @@ def read_directions(
         raise InputError("--shots-data needs --shots N, the number of examples to take from it")
     if not choice.shots and not reference:
         return directions
-    return _with_examples(directions, choice, model, seed, reference)
+    return _with_examples(directions, choice, model, seed, reference, into)
 
 
 def aligner_parts(
@@ -154,16 +156,18 @@ def read_test_directions(
     seed: int,
     reference: int = 0,
     usual: Callable[[int], int] = _usual,
+    into: str | None = None,
 ) -> dict[str, PairFile]:
     """The sentences to verify on: the data given, or some of pocket's test split.
 
-    `reference`: so many of each direction are set aside for what replaces heads. `usual`: of so
+    `reference`: so many of each direction, or of those `into` a language alone, are set aside for
+    what replaces heads. `usual`: of so
     many directions of pocket's, how many sentences each has if no limit is given.
     """
     if choice.data or model != POCKET:
-        return read_directions(choice, model, "test", seed=seed, reference=reference)
+        return read_directions(choice, model, "test", seed=seed, reference=reference, into=into)
     asked = read_directions(dataclasses.replace(choice, limit=1), model, "test", seed=seed)
-    return read_directions(choice, model, "test", usual(len(asked)), seed, reference)
+    return read_directions(choice, model, "test", usual(len(asked)), seed, reference, into)
 
 
 def read_direction(choice: PairsChoice, model: str, seed: int = 0) -> PairFile:
@@ -269,7 +273,12 @@ def _named(directions: dict[str, PairFile], names: tuple[str, ...]) -> dict[str,
 
 
 def _with_examples(
-    directions: dict[str, PairFile], choice: PairsChoice, model: str, seed: int, reference: int
+    directions: dict[str, PairFile],
+    choice: PairsChoice,
+    model: str,
+    seed: int,
+    reference: int,
+    into: str | None = None,
 ) -> dict[str, PairFile]:
     """The directions with shots and reference pairs, and without any sentence of these."""
     from headscope.pocket.sample import sample_pairs
@@ -305,13 +314,18 @@ def _with_examples(
                 "or more sentences"
             )
     apart: dict[str, tuple[SentencePair, ...]] = dict.fromkeys(directions, ())
+    wanted = [
+        pair
+        for pair, pairs in directions.items()
+        if into is None or same_language(pairs.target_language, into)
+    ]
     if reference and choice.data:
         paths = {pair: pairs.path for pair, pairs in directions.items()}
-        apart = draw_reference(kept, reference, seed, paths)
+        apart |= draw_reference({pair: kept[pair] for pair in wanted}, reference, seed, paths)
     elif reference:
         more = reference + choice.shots
-        train = {pair: sample_pairs(pair, "train", more, seed) for pair in directions}
-        apart = {pair: rows[:reference] for pair, rows in _without(train, shots).items()}
+        train = {pair: sample_pairs(pair, "train", more, seed) for pair in wanted}
+        apart |= {pair: rows[:reference] for pair, rows in _without(train, shots).items()}
     kept = _without(directions, {name: (*shots[name], *apart[name]) for name in directions})
     complete = {}
     for pair, pairs in directions.items():

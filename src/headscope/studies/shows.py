@@ -271,8 +271,9 @@ def ablation_facts(result: Ablation) -> list[tuple[str, str]]:
     """What removed heads give, where that is not zero."""
     if not gives(result.ablate):
         return []
-    words = f"their {gives(result.ablate)} {KINDS[result.ablate].by}"
     reference = result.reference_text or ReferenceText()
+    by = "in answers, at every token," if reference.everywhere else KINDS[result.ablate].by
+    words = f"their {gives(result.ablate)} {by}"
     over = f" over {count(reference.texts, 'text')}" if reference.texts else ""
     source = f", {reference.source}" if reference.source else ""
     return [("removed heads give", f"{words}{over}{source}")]

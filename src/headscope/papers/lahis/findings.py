@@ -42,7 +42,7 @@ from headscope.shown.blocks import Cell, Claim, Findings, Forest, Reference, p_c
 from headscope.shown.words import count
 from headscope.verify.language_texts.conditions import OWN
 from headscope.verify.language_texts.evidence import CONTRAST
-from headscope.verify.writing.measures import A, B
+from headscope.verify.writing.measures import BY_LANGUAGE, A, B
 
 #: What no interval of an experiment holds.
 SAMPLE = (
@@ -281,7 +281,7 @@ def show_off_target(setting: Setting) -> Findings:
         step = step_name(setting, f"off-target-{ask}")
         found = setting.read(step, OffTarget)
         if found is not None:
-            shown = shown_by(setting, step, "In which language instead")
+            shown = shown_by(setting, step, BY_LANGUAGE)
             known = "off_target" in found.evidence.statistics
             every.append(titled(shown if known else replace(shown, found=""), title.capitalize()))
     return _described(joined(every))

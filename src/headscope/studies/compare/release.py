@@ -26,7 +26,7 @@ from headscope.compare.release_changes import (
 from headscope.data.documents import DocumentFile
 from headscope.data.pairs import PairFile
 from headscope.data.prompts import DEFAULT_TEMPLATE, TEMPLATE_OPTION, Template, TemplateField
-from headscope.errors import InputError, MissingExtra
+from headscope.errors import InputError
 from headscope.evidence.rows import LEVEL, Condition
 from headscope.heads import Geometry
 from headscope.progress import Progress, Steps, steps_of
@@ -175,7 +175,8 @@ def release(
 ) -> ReleaseResult:
     """Measure both checkpoints, one in memory at a time, and return the command's result.
 
-    What is done already is kept by checkpoint, language and direction. Raises `InputError` unless
+    What is done already is kept by checkpoint, language and direction, translations by batch.
+    Raises `InputError` unless
     two checkpoints of one shape and one tokenizer are named.
     """
     began = time.monotonic()
@@ -307,18 +308,10 @@ def _read(config: CompareRelease) -> _Texts:
             "them out"
         )
     if config.write:
-        from headscope.measure.identify import off_targets
+        from headscope.measure.identify import check_known
 
         for pairs in directions.values():
-            try:
-                off_targets([], pairs.target_language)
-            except MissingExtra:
-                raise
-            except InputError as error:
-                raise InputError(
-                    f"outputs in {pairs.target_language} cannot be told from others, since the "
-                    "identifier does not know that language; compare losses alone by --no-translate"
-                ) from error
+            check_known(pairs.target_language, "compare losses alone by --no-translate")
     return _Texts(documents, directions)
 
 

@@ -105,7 +105,7 @@ def _with_languages(result: LanguageNameResult, scores: Scored) -> LanguageNameR
 
 def _show(result: LanguageNameResult, run: Path) -> Shown:
     heads, examples = result.scored, result.examples or 0
-    sentences = result.sentences or examples
+    sentences = result.sentences
     above = significant(heads)
     clear = [head for head in above if by_rank(head) > CLEAR and sentences >= FEW]
     best = max(heads, key=by_rank)

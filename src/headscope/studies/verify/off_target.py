@@ -24,6 +24,8 @@ from headscope.evidence.runner import prompts_of, room_for
 from headscope.evidence.table import own_heads
 from headscope.evidence.texts import TEXT_MEASURES
 from headscope.measure.baseline import Rules
+from headscope.measure.identify import check_known
+from headscope.measure.identify import same_language as identified_alike
 from headscope.results.writing import OffTarget, OffTargetDetails
 from headscope.settings import GIVEN, UNSIGNED, Nested, Option
 from headscope.shown.words import enumeration, percent
@@ -38,10 +40,10 @@ from headscope.studies.comparison import (
 )
 from headscope.studies.comparison_page import Extras, Words
 from headscope.studies.documents import DocumentsChoice, read_languages
-from headscope.studies.leakage import check_text_leakage
+from headscope.studies.leakage import check_leakage, check_text_leakage
 from headscope.studies.pairs import (
-    MakesReference,
     PairsChoice,
+    pair_cautions,
     pair_examples,
     read_test_directions,
 )
@@ -128,7 +130,7 @@ class VerifyOffTarget(Removing, Selecting):
             metavar="LANG",
             panel="Expert",
         ),
-    ] = None
+    ] = field(default=None, metadata=GIVEN)
     template: Annotated[TemplateField[Template], TEMPLATE_OPTION] = TemplateField(
         DEFAULT_TEMPLATE, Template
     )
@@ -153,6 +155,7 @@ class VerifyOffTarget(Removing, Selecting):
         if self.give is None:
             return
         language_name(self.give)
+        check_known(self.give, "give another language")
         if self.ask != "translate" or self.reference_texts:
             raise InputError(
                 "--give takes its mean output from translations among the data; leave --ask "
@@ -196,10 +199,16 @@ def _read(config: VerifyOffTarget) -> Examples[Requested]:
         digests = {code: file.digest for code, file in files.items()}
         return Examples(files, {}, digests, leakage, lambda lm, config: reference)
     directions = _directions(config)
-    asked = directions if config.give is None else _asked_beside(directions, config.give)
-    examples = pair_examples(
-        asked, config, translations_or_documents if config.give is None else _giving(directions)
-    )
+    if config.give is None:
+        asked = directions
+        examples = pair_examples(asked, config, translations_or_documents)
+    else:
+        asked, given = _asked_and_given(directions, config.give)
+        examples = replace(
+            pair_examples(asked, config, lambda lm, asked, config: _giving(lm, given, config)),
+            leakage=check_leakage(config.heads, {**asked, **given}, config.allow_overlap),
+            cautions=pair_cautions(directions),
+        )
     by_target = _by_target(asked)
     digests = {code: part.digest for code, part in by_target.items()}
     digests |= {f"{name} shots": file.shots_digest for name, file in directions.items()}
@@ -211,38 +220,42 @@ def _directions(config: VerifyOffTarget) -> dict[str, PairFile]:
     apart = 0 if config.reference_texts else reference_number(*config.ablate)
     # As many prompts of each language as there are of other languages to translate from.
     directions = read_test_directions(
-        config.pairs, config.model.model, config.seed, apart, lambda of: max(5, 2 * PROMPTS // of)
+        config.pairs,
+        config.model.model,
+        config.seed,
+        apart,
+        lambda of: max(5, 2 * PROMPTS // of),
+        config.give,
     )
     if config.pairs.limit is not None or not config.pairs.data:
         return directions
     return {name: replace(file, pairs=file.pairs[:PROMPTS]) for name, file in directions.items()}
 
 
-def _asked_beside(directions: Mapping[str, PairFile], give: str) -> dict[str, PairFile]:
-    """The directions into other languages than the one given."""
-    asked = {
-        name: file
-        for name, file in directions.items()
-        if not same_language(file.target_language, give)
-    }
-    if not asked or len(asked) == len(directions):
+def _asked_and_given(
+    directions: Mapping[str, PairFile], give: str
+) -> tuple[dict[str, PairFile], dict[str, PairFile]]:
+    """The directions into other languages than the one given, and those into it, of which the
+    sentences that are set aside alone are used."""
+    into = {name for name, file in directions.items() if same_language(file.target_language, give)}
+    asked = {name: file for name, file in directions.items() if name not in into}
+    if not asked or not into:
         raise InputError(
             f"--give {give} needs sentences in {language_name(give)}, and others that are asked "
             f"for in another language; the data has {', '.join(directions)}"
         )
-    return asked
+    for name, file in asked.items():
+        if identified_alike(file.target_language, give):
+            raise InputError(
+                f"outputs of {name} cannot be told from {language_name(give)}; leave {name} out, "
+                "or give another language"
+            )
+    return asked, {name: replace(directions[name], pairs=()) for name in into}
 
 
-def _giving(directions: Mapping[str, PairFile]) -> MakesReference:
+def _giving(lm: LanguageModel, given: Mapping[str, PairFile], config: VerifyOffTarget) -> Reference:
     """What heads write in translations into the language given, of the sentences set aside."""
-
-    def made(
-        lm: LanguageModel, asked: Mapping[str, PairFile], config: VerifyOffTarget
-    ) -> Reference:
-        given = {name: file for name, file in directions.items() if name not in asked}
-        return replace(translations(lm, given, config), everywhere=True)
-
-    return made
+    return replace(translations(lm, given, config), everywhere=True)
 
 
 def _by_target(directions: Mapping[str, PairFile]) -> dict[str, IntoLanguage]:
@@ -342,7 +355,8 @@ def _measure(bench: Bench[VerifyOffTarget, Requested]) -> Measured:
     if config.give and named is not None:
         given = zip(groups, in_language(named, config.give), strict=True)
         numbers = {group.name: {"given": own, **numbers[group.name]} for group, own in given}
-        statistics = {"given": GIVEN_STATISTIC, **statistics}
+        words = f"share in {language_name(config.give)}"
+        statistics = {"given": replace(GIVEN_STATISTIC, words=words), **statistics}
         how = {"helps": lambda condition: True, "harmed": OFF_TARGET_MEASURES}
     keep_numbers(bench.run, numbers)
     found = bench.table(numbers, statistics, **how)
@@ -365,7 +379,7 @@ def _measure(bench: Bench[VerifyOffTarget, Requested]) -> Measured:
 
 def _cautions(found: Evidence, details: OffTargetDetails) -> Iterator[str]:
     base = found.level("off_target")
-    if base is not None and base.value >= 0.5:
+    if base is not None and base.value >= 0.5 and not details.give:
         yield (
             f"The original model writes {percent(base.value)} of outputs in another language, "
             "so removal can show little."
@@ -391,6 +405,19 @@ WORDS = Words(
 
 def _lead(found: Evidence) -> str:
     return "given" if "given" in found.statistics else "off_target"
+
+
+def _worded(details: OffTargetDetails) -> Words:
+    if details.give is None:
+        return WORDS
+    language = language_name(details.give)
+    return replace(
+        WORDS,
+        title="Language of outputs whose heads are given another language",
+        question=f"With the heads' mean output in {language}, how many outputs are in {language}?",
+        method="The heads' output is replaced at every token by its mean over answers in "
+        f"{language} to other prompts, that of random heads by theirs.",
+    )
 
 
 def _extras(result: OffTarget, run: Path) -> Extras:
@@ -428,6 +455,7 @@ comparison = Comparison(
     answer=lambda found, details: unmeasured(found, _lead(found)),
     cautions=_cautions,
     words=WORDS,
+    worded=_worded,
     extras=_extras,
     usage="--heads runs/lahis --pair en-de",
 )

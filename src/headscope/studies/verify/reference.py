@@ -116,7 +116,9 @@ class Reference:
     @property
     def facts(self) -> ReferenceText | None:
         """What a result says of it."""
-        return ReferenceText(self.source, len(self.texts), self.digest) if self.texts else None
+        if not self.texts:
+            return None
+        return ReferenceText(self.source, len(self.texts), self.digest, self.everywhere)
 
 
 def kinds_of(ablate: str | tuple[str, ...]) -> tuple[str, ...]:

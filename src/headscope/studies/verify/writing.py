@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from textwrap import shorten
@@ -43,7 +44,7 @@ from headscope.verify.language_texts.conditions import (
     LanguageHeads,
     language_heads,
 )
-from headscope.verify.writing.measures import A, B, Numbers
+from headscope.verify.writing.measures import BY_LANGUAGE, A, B, Numbers
 from headscope.verify.writing.texts import Group, Prompt, write
 
 if TYPE_CHECKING:
@@ -235,44 +236,63 @@ def mended(groups: Sequence[Group], numbers: Mapping[str, Numbers]) -> dict[str,
     return counts
 
 
+@dataclass(frozen=True)
+class _Arm:
+    """One language's outputs under a condition, or under all sets of a control, each counted."""
+
+    sets: Sequence[Mended]
+    languages: Mapping[str, int]
+
+    def mean(self, number: Callable[[Mended], int]) -> str:
+        """The mean of a number over the sets."""
+        return fixed(fmean(map(number, self.sets)), int(len(self.sets) > 1)) if self.sets else ""
+
+    def share(self, number: Callable[[Mended], int], of: Callable[[Mended], int]) -> str:
+        """The same `of` so many."""
+        return f"{self.mean(number)} of {of(self.sets[0])}" if self.sets else ""
+
+
+def _conditions(found: Evidence) -> Iterator[tuple[str, list[Condition]]]:
+    """The original model, and every selected set with each control beside it, in words."""
+    yield "original", [found.original]
+    for selected in found.selected:
+        yield in_words(selected), [selected]
+        for kind, control in found.controls.items():
+            if drawn := found.of_control(selected, kind):
+                words = f"{control.words} beside {in_words(selected)}"
+                yield f"{words}, mean of {len(drawn)}", drawn
+
+
 def languages_section(result: OffTarget | Steering) -> list[Section]:
     """By language asked for: how many outputs are in it, mended and broken, of the original model,
     with selected heads changed and on average over random sets; and in which language instead."""
     found, details = result.evidence, result.details
-    rows: list[tuple[str, tuple[list[Mended], Mapping[str, int]]]] = []
-    for code, counts in details.mended.items():
-        written = details.written.get(code, {})
-        rows += [
-            (f"{code}, {words}", ([counts[each.id]], written.get(each.id, {})))
-            for each, words in [(found.original, "original")]
-            + [(each, in_words(each)) for each in found.selected]
-            if each.id in counts
-        ]
-        for selected in found.selected:
-            for kind, control in found.controls.items():
-                drawn = found.of_control(selected, kind)
-                if own := [counts[each.id] for each in drawn if each.id in counts]:
-                    name = f"{code}, {control.words} {selected.done}, mean of {len(own)}"
-                    rows.append((name, (own, {})))
-
-    def mean(sets: Sequence[Mended], number: Callable[[Mended], int]) -> str:
-        value = fmean(map(number, sets))
-        return fixed(value, 0 if len(sets) == 1 else 1)
-
+    rows = []
+    for code, written in details.written.items():
+        counts = details.mended.get(code, {})
+        for words, conditions in _conditions(found):
+            sets = [counts[each.id] for each in conditions if each.id in counts]
+            alone = conditions[0].draw is None
+            arm = _Arm(sets, written.get(conditions[0].id, {}) if alone else {})
+            if arm.sets or arm.languages:
+                rows.append((f"{code}, {words}", arm))
     table = table_of(
         "Outputs by language asked for",
         rows,
         {
-            "outputs": lambda row: row[0][0].wrong + row[0][0].right,
-            "in it": lambda row: mean(row[0], lambda own: own.right - own.broken + own.mended),
-            "mended": lambda row: f"{mean(row[0], lambda own: own.mended)} of {row[0][0].wrong}",
-            "broken": lambda row: f"{mean(row[0], lambda own: own.broken)} of {row[0][0].right}",
-            "in which language": lambda row: ", ".join(f"{c} {n}" for c, n in row[1].items()),
+            "in it": lambda arm: arm.share(
+                lambda own: own.right - own.broken + own.mended, lambda own: own.right + own.wrong
+            ),
+            "mended": lambda arm: arm.share(lambda own: own.mended, lambda own: own.wrong),
+            "broken": lambda arm: arm.share(lambda own: own.broken, lambda own: own.right),
+            "in which language": lambda arm: ", ".join(
+                f"{c} {n}" for c, n in arm.languages.items()
+            ),
         },
         "Mended: in the language asked for, where the original output is not; broken: the reverse. "
         "Outputs without a letter are in none. The identifier errs on short texts",
     )
-    return [Section("By language", [table])] if rows else []
+    return [Section(BY_LANGUAGE, [table])] if rows else []
 
 
 def few_prompts(found: Evidence, details: WritingDetails) -> list[str]:

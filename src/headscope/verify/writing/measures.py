@@ -37,6 +37,8 @@ Numbers = Mapping[str, NDArray[Any]]
 #: Whose heads are changed: of two statements A's or B's.
 A, B = "A", "B"
 OFF_TARGET_MEASURES = ("off_target", "empty")
+#: The section of a page with what is asked for, written, mended and broken.
+BY_LANGUAGE = "By language"
 #: Of outputs how many are in the language that heads are given.
 GIVEN_STATISTIC = Statistic("share in the language given", unit=SHARE, digits=1)
 SUMMARY_MEASURES = ("rouge_l", "chrf", "bert_score")
