@@ -179,7 +179,7 @@ def _papers(quick: bool) -> Iterator[Timed]:
     more = few.replace(f"--draws {draws}", f"--draws {99 if draws > 2 else draws}")
     yield step("lahis-off-target-en-de-99", f"verify off-target {heads} {data} {more}", 0.4)
     # The head that these sets point to, alone: other sentences, other targets. It looks at the name
-    # of the language, as four heads of the large model do (`language_name.py`).
+    # of the language, as four heads of the large model do (`find language-name`).
     sentences = max(2, limit // 5)
     for pair, much in (("en-de", 2), ("en-es", 1), ("en-zh", 1), ("en-ru", 1)):
         some = f"--pair {pair} --data {{data}}/{pair}.find.tsv --limit"
