@@ -212,7 +212,15 @@ def _read(config: VerifyOffTarget) -> Examples[Requested]:
     by_target = _by_target(asked)
     digests = {code: part.digest for code, part in by_target.items()}
     digests |= {f"{name} shots": file.shots_digest for name, file in directions.items()}
-    return Examples(by_target, {}, digests, examples.leakage, examples.reference, examples.works)
+    return Examples(
+        by_target,
+        {},
+        digests,
+        examples.leakage,
+        examples.reference,
+        examples.works,
+        cautions=examples.cautions,
+    )
 
 
 def _directions(config: VerifyOffTarget) -> dict[str, PairFile]:
