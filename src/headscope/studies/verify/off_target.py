@@ -245,9 +245,13 @@ def _asked_and_given(
 ) -> tuple[dict[str, PairFile], dict[str, PairFile]]:
     """The directions into other languages than the one given, and those into it, of which the
     sentences that are set aside alone are used."""
-    into = {name for name, file in directions.items() if same_language(file.target_language, give)}
-    asked = {name: file for name, file in directions.items() if name not in into}
-    if not asked or not into:
+    given = {
+        name: replace(file, pairs=())
+        for name, file in directions.items()
+        if same_language(file.target_language, give)
+    }
+    asked = {name: file for name, file in directions.items() if name not in given}
+    if not asked or not given:
         raise InputError(
             f"--give {give} needs sentences in {language_name(give)}, and others that are asked "
             f"for in another language; the data has {', '.join(directions)}"
@@ -258,7 +262,7 @@ def _asked_and_given(
                 f"outputs of {name} cannot be told from {language_name(give)}; leave {name} out, "
                 "or give another language"
             )
-    return asked, {name: replace(directions[name], pairs=()) for name in into}
+    return asked, given
 
 
 def _giving(lm: LanguageModel, given: Mapping[str, PairFile], config: VerifyOffTarget) -> Reference:
