@@ -17,7 +17,7 @@ from safetensors.numpy import load_file
 
 import process_helpers
 from find_helpers import model, tokenizer, wrapped
-from headscope.data.pairs import SentencePair
+from headscope.data.pairs import PairFile, SentencePair
 from headscope.data.split import text_digests
 from headscope.data.transfer import Answer, TransferPrompt, written
 from headscope.data.words import plain_words
@@ -37,7 +37,7 @@ from headscope.runs import open_run
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice
-from headscope.studies.verify.off_target import VerifyOffTarget
+from headscope.studies.verify.off_target import VerifyOffTarget, _asked_and_given
 from headscope.studies.verify.off_target import comparison as off_target
 from headscope.studies.verify.summaries import VerifySummaries, general_heads
 from headscope.studies.verify.summaries import comparison as summaries
@@ -564,6 +564,14 @@ def test_sentences_of_the_language_given_are_set_aside_and_no_heads_were_found_o
     (tmp_path / "found" / "run.json").write_text("{}")
     with pytest.raises(InputError, match="reference texts are among those"):
         off_target.run(replace(config, heads=str(tmp_path / "found")), tmp_path / "leak")
+
+
+def test_directions_into_the_language_given_keep_their_order() -> None:
+    """The digest of the reference texts depends on it, and by it the signature."""
+    names = [f"{code}-es" for code in ("ru", "en", "de", "fr", "tr", "zh", "it", "ja")]
+    files = {name: PairFile((), name[:2], name[3:], "memory", "") for name in (*names, "en-de")}
+    asked, given = _asked_and_given(files, "es")
+    assert ([*asked], [*given]) == (["en-de"], names)
 
 
 def test_mended_and_broken_outputs_are_counted(place: Path, tmp_path: Path) -> None:
