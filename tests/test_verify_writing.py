@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import sacrebleu
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 import process_helpers
@@ -37,7 +39,11 @@ from headscope.runs import open_run
 from headscope.studies.documents import DocumentsChoice
 from headscope.studies.models import ModelChoice
 from headscope.studies.pairs import PairsChoice
-from headscope.studies.verify.off_target import VerifyOffTarget, _asked_and_given
+from headscope.studies.verify.off_target import (
+    VerifyOffTarget,
+    _asked_and_given,
+    _asked_once,
+)
 from headscope.studies.verify.off_target import comparison as off_target
 from headscope.studies.verify.summaries import VerifySummaries, general_heads
 from headscope.studies.verify.summaries import comparison as summaries
@@ -405,19 +411,58 @@ def test_off_target_rates(place: Path, tmp_path: Path) -> None:
     assert all(len(lm.encode(one["prompt"], special=False)) <= 4 for one in given)
 
 
-def test_translations_are_asked_for_by_target_language(place: Path, tmp_path: Path) -> None:
+def test_each_sentence_is_asked_for_once_by_target_language(place: Path, tmp_path: Path) -> None:
+    """Five sentences in English from two languages are five prompts, not ten."""
     files = []
     for pair in ("de-en", "fr-en", "en-de"):
         path = tmp_path / f"{pair}.tsv"
-        path.write_text("source\ttarget\nein Hund\ta dog\n", encoding="utf-8")
+        rows = [f"{pair} {word}\ta {word}" for word in ("dog", "cat", "house", "tree", "boat")]
+        path.write_text("\n".join(["source\ttarget", *rows]) + "\n", encoding="utf-8")
         files.append(f"{pair}={path}")
     config = VerifyOffTarget(
         heads=str(place / "run"), model=ModelChoice(str(place / "model")),
-        pairs=PairsChoice((), tuple(files)), draws=1, max_new_tokens=3,
+        pairs=PairsChoice((), tuple(files), limit=2), draws=1, max_new_tokens=3,
     )  # fmt: skip
-    result = off_target.run(config, tmp_path / "out")
-    levels = [result.evidence.level("empty", None, code) for code in ("en", "de")]
-    assert [level and level.examples for level in levels] == [2, 1]
+    for limit, prompts in ((2, [4, 2]), (None, [5, 5])):
+        some = replace(config, pairs=replace(config.pairs, limit=limit))
+        result = off_target.run(some, tmp_path / f"out {limit}")
+        levels = [result.evidence.level("empty", None, code) for code in ("en", "de")]
+        assert [level and level.examples for level in levels] == prompts
+
+
+@given(
+    files=st.dictionaries(
+        st.sampled_from(
+            [f"{one}-{other}" for one in ("en", "es", "tr") for other in ("de", "fr", "ru")]
+        ),
+        st.lists(st.tuples(st.text(max_size=2), st.sampled_from("klmnop")), max_size=8),
+        min_size=1,
+    )
+)
+def test_a_sentence_of_several_directions_is_kept_in_one(
+    files: dict[str, list[tuple[str, str]]],
+) -> None:
+    directions = {
+        name: PairFile(
+            tuple(SentencePair(str(at), *row) for at, row in enumerate(rows)),
+            name[:2], name[3:], "memory", "",
+        )
+        for name, rows in files.items()
+    }  # fmt: skip
+    once = _asked_once(directions)
+    assert [*once] == [*directions]
+    for target in ("de", "fr", "ru"):
+        into = [name for name in directions if name.endswith(target)]
+        before, after = (
+            [{pair.target for pair in of[name].pairs} for name in into] for of in (directions, once)
+        )
+        # All sentences are left, each in one direction, with every row that it has there.
+        assert set().union(*before) == set().union(*after)
+        assert sum(map(len, after)) == len(set().union(*after))
+        for name, own in zip(into, after, strict=True):
+            assert once[name].pairs == tuple(p for p in directions[name].pairs if p.target in own)
+        if before and all(own == before[0] for own in before):  # taken in turn
+            assert max(map(len, after)) - min(map(len, after)) <= 1
 
 
 def parallel(folder: Path, *pairs: str) -> tuple[str, ...]:

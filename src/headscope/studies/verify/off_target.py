@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -105,7 +106,8 @@ class VerifyOffTarget(Removing, Selecting):
     Removed are its specific heads, as many most important ones, and as many random ones; with
     --give they write their mean output in another language. 100 prompts of each direction or
     language are read unless --limit says otherwise, of the bundled model's own sentences 200 in
-    all, at least 5 of each direction.
+    all, at least 5 of each direction. A sentence of several directions into one language is asked
+    for once.
     """
 
     # A run of LAHIS, or heads that `resolve_heads` reads. They count in the signature, as the
@@ -226,18 +228,49 @@ def _read(config: VerifyOffTarget) -> Examples[Requested]:
 def _directions(config: VerifyOffTarget) -> dict[str, PairFile]:
     """The sentences to translate."""
     apart = 0 if config.reference_texts else reference_number(*config.ablate)
-    # As many prompts of each language as there are of other languages to translate from.
+    choice, limit = config.pairs, config.pairs.limit
+    # Each sentence is asked for once, so of several directions as many times more are read.
+    several = max(len(choice.data), len(choice.pair))
+    wide = limit * several if limit and choice.data else None
+
+    def of_pocket(directions: int) -> int:
+        # As many prompts of each language as there are of other languages to translate from.
+        return limit or max(5, 2 * PROMPTS // directions)
+
     directions = read_test_directions(
-        config.pairs,
+        replace(choice, limit=wide),
         config.model.model,
         config.seed,
         apart,
-        lambda of: max(5, 2 * PROMPTS // of),
+        lambda number: number * of_pocket(number),
         config.give,
     )
-    if config.pairs.limit is not None or not config.pairs.data:
-        return directions
-    return {name: replace(file, pairs=file.pairs[:PROMPTS]) for name, file in directions.items()}
+    most = limit or (PROMPTS if choice.data else of_pocket(len(directions)))
+    return {
+        name: replace(file, pairs=file.pairs[:most])
+        for name, file in _asked_once(directions).items()
+    }
+
+
+def _asked_once(directions: Mapping[str, PairFile]) -> dict[str, PairFile]:
+    """The directions, those into one language without a sentence in common: what stands in several
+    is kept in one of them, each in turn. Outputs of one sentence tell less than those of several.
+    """
+    once = dict(directions)
+    for target in _by_target(directions).values():
+        holders: dict[str, list[str]] = {}
+        for name, file in target.directions.items():
+            for pair in file.pairs:
+                holders.setdefault(pair.target, []).append(name)
+        kept: Counter[str] = Counter()
+        keeper: dict[str, str] = {}
+        for sentence, names in holders.items():
+            keeper[sentence] = min(names, key=kept.__getitem__)
+            kept[keeper[sentence]] += 1
+        for name, file in target.directions.items():
+            own = tuple(pair for pair in file.pairs if keeper[pair.target] == name)
+            once[name] = replace(file, pairs=own)
+    return once
 
 
 def _asked_and_given(
