@@ -451,9 +451,10 @@ def right_means(lm: LanguageModel, language: Language, work: Path) -> Mean | Non
 
 
 def choose(
-    lm: LanguageModel, languages: Sequence[Language], place: Path
+    lm: LanguageModel, languages: Sequence[Language], place: Path, k: int | None
 ) -> tuple[HeadSet, dict[str, Any]]:
-    """The heads whose output moves the answer to another of these languages, and their numbers."""
+    """The heads whose output moves the answer to another of these languages, clearly or the `k`
+    highest, and their numbers."""
     if not place.exists():
         scores = language_name(lm, {f"en-{each.code}": each.find for each in languages})
         columns = {"score": scores.values, "low": scores.low, "high": scores.high, **scores.extra}
@@ -468,7 +469,8 @@ def choose(
     numbers = json.loads(place.read_text())
     above = {key: own["score"] - own["chance"] for key, own in numbers.items()}
     best = sorted(above, key=lambda key: -above[key])
-    chosen = [key for key in best if above[key] > CLEAR] or best[:1]
+    clear = [key for key in best if above[key] > CLEAR]
+    chosen = best[:k] if k else clear or best[:1]
     return HeadSet.of(lm.geometry, chosen), {key: numbers[key] for key in best[:8]}
 
 
@@ -478,6 +480,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sentences", type=int, default=40, help="of a language; 0: heads alone")
     parser.add_argument("--halves", type=int, default=2, help="that heads are found on")
+    parser.add_argument("--k", type=int, help="highest heads; else those clearly above chance")
     parser.add_argument("--means", type=int, default=20)
     parser.add_argument("--shots", type=int, default=0)
     parser.add_argument("--draws", type=int, default=39)
@@ -495,7 +498,7 @@ def main() -> None:
     halves = languages[0::2], languages[1::2]
     results = []
     for number, (mine, others) in enumerate((halves, halves[::-1])[: given.halves]):
-        chosen, numbers = choose(lm, mine, given.work / f"heads-{number}.json")
+        chosen, numbers = choose(lm, mine, given.work / f"heads-{number}.json", given.k)
         codes = [[each.code for each in half] for half in (mine, others)]
         results.append(
             {

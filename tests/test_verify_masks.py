@@ -22,10 +22,10 @@ from headscope.evidence.rows import SELECTED, Condition, Evidence
 from headscope.heads import Gate, Geometry, Head, HeadScores, HeadSet, save_scores
 from headscope.lm.generation import GenerateConfig
 from headscope.lm.model import LanguageModel
-from headscope.runs import decode, encode
+from headscope.runs import decode, encode, open_run
 from headscope.studies.verify.families import surest
-from headscope.verify.masked_tasks import Asking, Mask, MaskRecord, Way, asked, read_mask
-from headscope.verify.masked_tasks.asking import losses_of, outputs_of
+from headscope.verify.masked_tasks import Asking, Mask, MaskRecord, Way, asked, asking, read_mask
+from headscope.verify.masked_tasks.asking import ask, losses_of, outputs_of
 from headscope.verify.masked_tasks.conditions import (
     TaskMasks,
     beside_controls,
@@ -179,6 +179,23 @@ def test_losses_under_a_mask_are_those_of_a_model_without_these_heads(name: str)
         without.generate([f"{one.input}="], GenerateConfig(3, stop_at_newline=False))[0].text
         for one in examples
     ]
+
+
+def test_a_run_goes_on_where_as_many_examples_fit_as_never_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on another kind of device: what is kept in other portions is not taken for these."""
+    lm, made = lm_helpers.wrapped("llama"), []
+    gone = Mask(HeadSet(lm.geometry, (Head(0, 1), Head(1, 0))).removed(), name="m")
+    planned = {Condition(): Way(), OWN: Way(gone)}
+    for folder, at_once in (("a", 3), ("b", 1), ("b", 2), ("b", 3)):
+        monkeypatch.setattr(asking, "rows_at_once", lambda *_, at_once=at_once: at_once)
+        with open_run(tmp_path / folder, "x", {}, {}) as run:
+            made.append(ask(lm, asked(task()), planned, Asking(max_new_tokens=3), run))
+    for answers in made:
+        for condition, record in answers.items():
+            assert record.texts == made[0][condition].texts and len(record.texts) == 3
+            assert record.nll == pytest.approx(made[0][condition].nll, rel=1e-5)
 
 
 def test_a_loss_that_is_no_number_names_its_example() -> None:

@@ -24,13 +24,14 @@ from headscope.data.split import text_digests
 from headscope.data.transfer import Answer, TransferPrompt, written
 from headscope.data.words import plain_words
 from headscope.errors import InputError
+from headscope.evidence import runner
 from headscope.evidence.controls import Draws, planned
 from headscope.evidence.headline import unmoved
 from headscope.evidence.rows import SELECTED, SHARE, Condition, Statistic
 from headscope.evidence.table import evidence_of_parts, own_heads
 from headscope.heads import Geometry, HeadSet
 from headscope.lm import LanguageModel, load
-from headscope.lm.generation import Generation
+from headscope.lm.generation import GenerateConfig, Generation
 from headscope.measure import external, rouge_l
 from headscope.measure.external import External
 from headscope.measure.intervals import wilson_interval
@@ -57,7 +58,7 @@ from headscope.verify.writing.measures import (
     statement_sets,
 )
 from headscope.verify.writing.ranks import first_tokens, kept_ranks
-from headscope.verify.writing.texts import Group, Prompt, passes
+from headscope.verify.writing.texts import Group, Prompt, passes, write
 from verify_helpers import rows_of
 from writing_helpers import language_run
 
@@ -290,6 +291,22 @@ def test_ranks_are_those_of_single_passes(tmp_path: Path) -> None:
                     logits = lm.model(torch.tensor([form.before])).logits[0, -1]
                 assert rank == 1 + int((logits > logits[form.token]).sum())
     assert found["as is"] != found[up.key]
+
+
+def test_a_run_goes_on_where_as_many_texts_fit_as_never_before(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    """As on another kind of device: what is kept in other portions is not taken for these."""
+    lm = wrapped("pocket-like")
+    prompts = tuple(Prompt(str(at), "a b c d e"[: 2 * at + 1], "", 4) for at in range(5))
+    selected = Condition(SELECTED, "A", 2, 0.0, heads=("0.1", "1.2"))
+    groups = [Group("de", prompts, (Condition(), selected))]
+    made = []
+    for folder, at_once in (("a", 100), ("b", 2), ("b", 3), ("b", 100)):
+        monkeypatch.setattr(runner, "rows_at_once", lambda *_, at_once=at_once: at_once)
+        with open_run(tmp_path / folder, "x", {}, {}) as run:
+            made.append(write(lm, groups, GenerateConfig(), run, "writing"))
+    assert all(texts == made[0] for texts in made)
 
 
 def test_what_an_answer_follows() -> None:

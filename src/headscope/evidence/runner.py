@@ -302,8 +302,9 @@ def kept_texts(
     # Most texts end at half of what they may have.
     tokens = sum(map(len, prompts)) / SIGNS + sum(limits) / 2
     most = rows_at_once(lm, tokens / max(1, len(prompts)), KEPT_AT_ONCE, OF_TEXTS)
+    # Where a unit begins and its length are what is in it, also where others fit a device.
     units = {
-        unit[0].name: unit
+        f"{sum(len(block.rows) for block in unit)} from {unit[0].name}": unit
         for unit in _units(_blocks(passes, most, lambda at: len(prompts[at])), most)
     }
 
@@ -395,8 +396,8 @@ def _blocks(
     """So many rows of a pass each at most, by their size; group by group."""
     for key in chain.from_iterable(in_groups(passes).values()):
         rows = sorted(passes[key].rows, key=lambda at: (size(at), at))
-        for place, start in enumerate(range(0, len(rows), most)):
-            yield _Block(key, f"{place} {key}", passes[key], rows[start : start + most])
+        for start in range(0, len(rows), most):
+            yield _Block(key, f"{start} {key}", passes[key], rows[start : start + most])
 
 
 def _units(blocks: Iterable[_Block], most: int = KEPT_AT_ONCE) -> Iterator[list[_Block]]:

@@ -169,11 +169,12 @@ def ask(
         part: str, compute: Callable[..., Any], tokens: float, operations: float
     ) -> dict[str, list[Any]]:
         most = rows_at_once(lm, tokens, len(task.examples), operations)
-        blocks = [question.some(at, at + most) for at in range(0, len(task.examples), most)]
+        blocks = [(at, question.some(at, at + most)) for at in range(0, len(task.examples), most)]
+        # Names say which examples, also where others fit a device.
         units = {
-            f"{name} {number}" if number else name: (way, block)
+            f"{name} {len(block.task.examples)} from {at}": (way, block)
             for name, way in first.values()
-            for number, block in enumerate(blocks)
+            for at, block in blocks
         }
 
         def ways(mine: Sequence[str], within: Within) -> Iterator[tuple[str, Any]]:
