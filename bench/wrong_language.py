@@ -16,7 +16,7 @@ beside as many random heads, of any layer and of the same ones, and all heads.
 
 Repair (`--repair`): the chosen heads' gates at each of `DOSES`, and their mean output in right
 answers to other prompts for the language. What does most on one half is judged on the other, beside
-random sets: wrong outputs, and chrF++ of those that were right.
+random sets: wrong outputs, and chrF++ of those that were right and that were wrong.
 """
 
 from __future__ import annotations
@@ -379,11 +379,12 @@ def repair(
         table = np.concatenate(tables)
         return np.stack([table[table[:, 0] == number, 1:] for number in range(len(sets))])
 
-    def shares(of_set: Array) -> tuple[float, float, float]:
-        """Of wrong outputs how many are right now, of right ones wrong, and chrF++ gained there."""
-        was = of_set[:, 0] > 0
-        gained = of_set[~was, 3] - of_set[~was, 2]
-        return 1 - of_set[was, 1].mean(), of_set[~was, 1].mean(), gained.mean()
+    def shares(of_set: Array) -> tuple[float, float, float, float]:
+        """Of wrong outputs how many are right now, of right ones wrong, and chrF++ gained by either:
+        what is in the right language need not be a translation."""
+        was, gained = of_set[:, 0] > 0, of_set[:, 3] - of_set[:, 2]
+        still = of_set[:, 1]
+        return 1 - still[was].mean(), still[~was].mean(), gained[~was].mean(), gained[was].mean()
 
     def with_interval(of_set: Array) -> list[list[float]]:
         rng, was = np.random.default_rng(0), of_set[:, 0] > 0
@@ -396,7 +397,12 @@ def repair(
 
     found_on, judged = codes
     tried = {way: changed(found_on, [chosen], way)[0] for way in (*DOSES, MEAN)}
-    names = ("wrong that are right", "right that are wrong", "chrF++ gained by right")
+    names = (
+        "wrong that are right",
+        "right that are wrong",
+        "chrF++ gained by right",
+        "chrF++ gained by wrong",
+    )
     way = min(tried, key=lambda way: float(tried[way][:, 1].mean()))
     random = draw_sets(chosen, given.draws, 0, "random")
     beside = [HeadSet.of(lm.geometry, heads) for heads in given.beside or ()]
