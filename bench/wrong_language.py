@@ -380,8 +380,8 @@ def repair(
         return np.stack([table[table[:, 0] == number, 1:] for number in range(len(sets))])
 
     def shares(of_set: Array) -> tuple[float, float, float, float]:
-        """Of wrong outputs how many are right now, of right ones wrong, and chrF++ gained by either:
-        what is in the right language need not be a translation."""
+        """Of wrong outputs how many are right now, of right ones wrong, and chrF++ gained by the
+        right and by the wrong ones: what is in the right language need not be a translation."""
         was, gained = of_set[:, 0] > 0, of_set[:, 3] - of_set[:, 2]
         still = of_set[:, 1]
         return 1 - still[was].mean(), still[~was].mean(), gained[~was].mean(), gained[was].mean()
