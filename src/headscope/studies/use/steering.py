@@ -279,7 +279,8 @@ def _measure(bench: Bench[Steer, PromptsRead]) -> Measured:
 
 def _cautions(found: Evidence, details: SteeringDetails) -> Iterator[str]:
     yield (
-        "An empty answer in the right language is not a success: see chrF++ and empty answers, too."
+        "An empty answer, or one word repeated, may be in the right language and is no success: "
+        "see the outputs and chrF++, too."
     )
     if (several := len(found.selected)) > 1:
         yield (
