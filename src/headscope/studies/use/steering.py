@@ -278,10 +278,7 @@ def _measure(bench: Bench[Steer, PromptsRead]) -> Measured:
 
 
 def _cautions(found: Evidence, details: SteeringDetails) -> Iterator[str]:
-    yield (
-        "An empty answer, or one word repeated, may be in the right language and is no success: "
-        "see the outputs and chrF++, too."
-    )
+    yield "An answer in the right language may be empty or babble: see the outputs and chrF++, too."
     if (several := len(found.selected)) > 1:
         yield (
             f"The condition with the fewest such answers is one of {several} on these same "
