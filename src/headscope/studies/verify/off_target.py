@@ -104,10 +104,9 @@ class VerifyOffTarget(Removing, Selecting):
     """Count outputs in another language than asked for, without heads of that language.
 
     Removed are its specific heads, as many most important ones, and as many random ones; with
-    --give they write their mean output in another language. 100 prompts of each direction or
-    language are read unless --limit says otherwise, of the bundled model's own sentences 200 in
-    all, at least 5 of each direction. A sentence of several directions into one language is asked
-    for once.
+    --give they write their mean output in another language. Without --limit 100 prompts of each
+    direction or language are read, of pocket's own 200, at least 5 of each. A sentence is asked
+    for once in a language.
     """
 
     # A run of LAHIS, or heads that `resolve_heads` reads. They count in the signature, as the
