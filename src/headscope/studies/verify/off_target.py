@@ -200,11 +200,13 @@ def _read(config: VerifyOffTarget) -> Examples[Requested]:
         digests = {code: file.digest for code, file in files.items()}
         return Examples(files, {}, digests, leakage, lambda lm, config: reference)
     directions = _directions(config)
+    most = config.pairs.limit or (PROMPTS if config.pairs.data else _of_pocket(len(directions)))
     if config.give is None:
-        asked = directions
+        asked = _asked_once(directions, most)
         examples = pair_examples(asked, config, translations_or_documents)
     else:
         asked, given = _asked_and_given(directions, config.give)
+        asked = _asked_once(asked, most)
         examples = replace(
             pair_examples(asked, config, lambda lm, asked, config: _giving(lm, given, config)),
             leakage=check_leakage(config.heads, {**asked, **given}, config.allow_overlap),
@@ -225,37 +227,31 @@ def _read(config: VerifyOffTarget) -> Examples[Requested]:
 
 
 def _directions(config: VerifyOffTarget) -> dict[str, PairFile]:
-    """The sentences to translate."""
+    """Sentences to translate, so many of each direction that each need be asked for but once."""
     apart = 0 if config.reference_texts else reference_number(*config.ablate)
     choice, limit = config.pairs, config.pairs.limit
-    # Each sentence is asked for once, so of several directions as many times more are read.
     several = max(len(choice.data), len(choice.pair))
-    wide = limit * several if limit and choice.data else None
-
-    def of_pocket(directions: int) -> int:
-        # As many prompts of each language as there are of other languages to translate from.
-        return limit or max(5, 2 * PROMPTS // directions)
-
-    directions = read_test_directions(
-        replace(choice, limit=wide),
+    return read_test_directions(
+        replace(choice, limit=limit * several if limit and choice.data else None),
         config.model.model,
         config.seed,
         apart,
-        lambda number: number * of_pocket(number),
+        lambda number: number * (limit or _of_pocket(number)),
         config.give,
     )
-    most = limit or (PROMPTS if choice.data else of_pocket(len(directions)))
-    return {
-        name: replace(file, pairs=file.pairs[:most])
-        for name, file in _asked_once(directions).items()
-    }
 
 
-def _asked_once(directions: Mapping[str, PairFile]) -> dict[str, PairFile]:
+def _of_pocket(directions: int) -> int:
+    # As many prompts of each language as there are of other languages to translate from.
+    return max(5, 2 * PROMPTS // directions)
+
+
+def _asked_once(directions: Mapping[str, PairFile], most: int) -> dict[str, PairFile]:
     """The directions, those into one language without a sentence in common: what stands in several
-    is kept in one of them, each in turn. Outputs of one sentence tell less than those of several.
+    is kept in one of them, each in turn, at most so many; without those that have none left.
+    Outputs of one sentence tell less than those of several.
     """
-    once = dict(directions)
+    once = {}
     for target in _by_target(directions).values():
         holders: dict[str, list[str]] = {}
         for name, file in target.directions.items():
@@ -268,8 +264,8 @@ def _asked_once(directions: Mapping[str, PairFile]) -> dict[str, PairFile]:
             kept[keeper[sentence]] += 1
         for name, file in target.directions.items():
             own = tuple(pair for pair in file.pairs if keeper[pair.target] == name)
-            once[name] = replace(file, pairs=own)
-    return once
+            once[name] = replace(file, pairs=own[:most])
+    return {name: once[name] for name in directions if once[name].pairs}
 
 
 def _asked_and_given(
